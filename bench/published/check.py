@@ -19,7 +19,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 TOLERANCE = 0.03  # between two published figures, beyond their rounding
 KEYS = ("name publication where model cluster hosts devices stage mesh sequence micro_batch accumulation dtype "
         "recompute published expressible").split()
-OPTIONAL = "program reduction batch memory_gib assumed differs open".split()
+OPTIONAL = "program reduction gradients batch memory_gib assumed differs open".split()
 FIGURES = "step_seconds tokens_per_second_per_gpu tflops_per_gpu mfu training_days".split()
 AXES = "replicate shard tensor sequence_parallel pipeline context".split()
 
@@ -172,6 +172,12 @@ def main():
     for name, cluster in files["clusters"].items():
         if cluster["device"] not in files["devices"]:
             wrong.append(f"devices.json: {name}: found the device {cluster['device']!r}, which is not there")
+    programs = load("programs")["programs"]
+    for name, publication in files["publications"].items():
+        kernels = publication.get("kernels", {})
+        for kernel in kernels.values() if isinstance(kernels, dict) else [kernels]:
+            if kernel not in programs:
+                wrong.append(f"publications.json: {name}: found the kernels {kernel!r}, which are not in programs.json")
     names = [row.get("name") for row in runs]
     wrong += [f"runs.json: {name}: is there twice" for name in sorted({n for n in names if names.count(n) > 1})]
     results = [result for row in runs if (result := check_row(row, files, wrong))]

@@ -8,8 +8,9 @@ predict.py ZERO_TRAIN [--from-smallest] [NAME...]
 Rows are those whose name begins with one of NAME; all unless given. Exits with 1 if a row contradicts itself
 (check.py), or cannot be simulated.
 
-Nothing is fitted to the rows. What a device reaches is in SHARES, with where it is from; links reach the shares that
-devices.json has under "measured", and take the time that NCCL's own model gives a collective and a hop.
+Nothing is fitted to the rows. What kernels of a row's program take follows from programs.json (program_work.py); links
+reach the shares that devices.json has under "measured", and take the time that NCCL's own model gives a collective and
+a hop.
 
 --from-smallest adds columns that answer another question: whether a program's larger runs follow from one smaller one.
 Of each group the run with the fewest ranks gives one number: the factor on the rates of products and attention at which
@@ -27,27 +28,9 @@ import sys
 import tempfile
 
 import check
+import program_work as work
 
-# Of a device's peaks; the first name that a device's begins with. Products: bench/results.md (H100: 0.80 to 0.82 for
-# the largest, 0.71 at width 768), ml-engineering (A100: 0.87), torchao (H100 of 500 W: 0.69), PyTorch (RTX 4090: 0.97),
-# each less what smaller ones lose. Attention: this engine's own on an H100, forward and backward together
-# (docs/gpu.md); others were not measured. Links within hosts: ml-engineering; PCIe assumed.
-SHARES = {
-    "h100-sxm-96gb-500w": {"products": 0.67, "attention": 0.32, "links": 0.82},
-    "h100": {"products": 0.78, "attention": 0.32, "links": 0.82},
-    "a100": {"products": 0.84, "attention": 0.40, "links": 0.78},
-    "rtx-4090": {"products": 0.95, "attention": 0.32, "links": 0.70},
-}
-MEMORY = 0.88                # copies
-BESIDE_COMMUNICATION = 0.95  # collectives take streaming multiprocessors; assumed
-NETWORK = 0.77
-
-# Bytes that attention moves for each score, in half precision, where kernels keep all scores. Forward: a product writes
-# them (2), softmax reads and writes (4), dropout too, with a mask (5), a product reads them (2). Backward: a product
-# reads (2), one writes (2), dropout reads and writes (5), softmax reads two and writes one (6), two products read (4).
-SCORE_BYTES = {"forward": 13, "backward": 19}
-
-PIECE_BYTES = 64 * 2**20
+NETWORK = 0.77  # of the rate between hosts: devices.json, "measured"
 
 MOST = 1.1  # of a device's peak, which is for a clock that GeForce cards exceed
 
@@ -64,51 +47,30 @@ def group_of(row, grouping):
     return json.dumps([*(row.get(key) for key in GROUPINGS[grouping]), of_tensor])
 
 
-def shares_of(device):
-    return next(shares for name, shares in SHARES.items() if device.startswith(name))
-
-
-def attention_of_scores(row, model, device, products):
-    """The share of peak at which attention takes as long as kernels that keep all scores, for all pairs of positions.
-
-    The simulation counts 2 products forward and 5 backward, over the pairs that a causal mask leaves: half."""
-    width = model["width"] // model["heads"]
-    forwards = 1 if row["recompute"] == "none" else 2
-    peak = device["bf16_tflops"] * 1e12
-    of_bytes = forwards * SCORE_BYTES["forward"] + SCORE_BYTES["backward"]
-    seconds = ((forwards * 2 + 4) * 2 * width / (peak * products) +
-               of_bytes / (device["memory_gb_s"] * 1e9 * MEMORY))
-    return (forwards * 2 + 5) * width / (peak * seconds)
-
-
-def hops_share(row, model):
+def hops_share(row):
     """What one hop takes so that all hops of a block's collectives take as long as the program's.
 
-    This engine reduces the gradient of a block in pieces of which a rank receives 64 MiB in all (device/device.h); FSDP
-    and Megatron reduce it at once. DeepSpeed of 2021 gathers each of a block's four weights by itself, forward, again
-    and backward, and reduces 500 million elements at once, or a larger weight."""
-    ranks = row["mesh"].get("shard", 1)
-    elements = check.block_parameters(model) / row["mesh"].get("tensor", 1)
-    piece = min(PIECE_BYTES / 2 / max(1, ranks - 1), PIECE_BYTES / 4) * ranks
-    gathers = 2 if row["stage"] == 3 else 1
-    collectives = 16 if row.get("program") == "DeepSpeed" else gathers + 1
-    return min(1.0, collectives / (gathers + math.ceil(elements / piece)))
+    This engine gathers a block, its vectors apart, again for backward, and reduces it at once; FSDP has a collective
+    for each of these. DeepSpeed of 2021 gathers each of a block's four weights by itself, forward, again and backward,
+    and reduces 500 million elements at once, or a larger weight."""
+    if row["stage"] < 3:
+        return 1
+    return (16 if row.get("program") == "DeepSpeed" else 3) / 4
 
 
-def cluster_of(row, files, factor=1.0):
-    """The cluster file of a row; products and attention reach `factor` times the rates that follow from the above."""
+def cluster_of(row, files):
+    """The cluster file of a row, beside a file of its operations' rates."""
     cluster = files["clusters"][row["cluster"]]
     device = files["devices"][cluster["device"]]
-    publication, mesh = files["publications"][row["publication"]], row["mesh"]
-    shares, nccl = shares_of(cluster["device"]), files["nccl"]
-    attention = shares["attention"]
-    if publication.get("attention") == "scores":
-        attention = attention_of_scores(row, files["models"][row["model"]], device, shares["products"])
-    within = cluster["within_host_gb_s"] * shares["links"]
-    if publication.get("tensor_overlap"):  # a collective in a chunk for each rank, all but one beside products
-        within *= mesh.get("tensor", 1)
+    publication, mesh, nccl = files["publications"][row["publication"]], row["mesh"], files["nccl"]
+    within = cluster["within_host_gb_s"] * work.of_device(work.LINKS, cluster["device"])
+    program = work.program_of(row, files)
+    if "tensor" in program and mesh.get("tensor", 1) > 1:  # on the compute stream, as part of a layer's work
+        within = 999999
 
-    hops = hops_share(row, files["models"][row["model"]])
+    if row["recompute"] == "full" and program.get("recompute") == "whole":
+        within *= 5 / 6 if mesh.get("tensor", 1) > 1 else 1  # sums of a block: the sixth is of the last product again
+    hops = hops_share(row)
 
     def link(gb_s, hop, share):
         return {"bandwidth": f"{gb_s:g}GB/s", "latency": f"{nccl['hop_us'][hop] * share:.4g}us"}
@@ -119,16 +81,19 @@ def cluster_of(row, files, factor=1.0):
     if cluster["between_hosts_gb_s"]:
         halves = mesh.get("replicate", 1) > 1 and publication.get("sums_of_replicas") == "bf16"  # here fp32
         links["between_hosts"] = link(cluster["between_hosts_gb_s"] * NETWORK * (2 if halves else 1), "network", hops)
-    return {"hosts": row["hosts"], "devices": row["devices"], "kind": "gpu", "memory": f"{device['memory_gib']}GiB",
-            "peak": f"{device['bf16_tflops'] * factor:.9g}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",
+    return {"hosts": row["hosts"], "devices": row["devices"] // work.tensor_stream(row, files), "kind": "gpu",
+            "memory": f"{device['memory_gib']}GiB",
+            "peak": f"{device['bf16_tflops']}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",
             "memory_bandwidth": f"{device['memory_gb_s']}GB/s",
-            "shares": {"products": shares["products"], "attention": attention, "memory": MEMORY,
-                       "beside_communication": BESIDE_COMMUNICATION},
-            "submit": "3us", "least_time": "3us", "links": links}
+            "shares": {"memory": work.MEMORY, "beside_communication": work.beside_communication(row, files)},
+            "submit": "3us", "least_time": "3us", "operations": "operations.json", "links": links}
 
 
 def config_of(row, files):
     model = {key: value for key, value in files["models"][row["model"]].items() if key != "parameters"}
+    mesh = {axis: value for axis, value in row["mesh"].items() if axis != "sequence_parallel"}
+    if (ranks := work.tensor_stream(row, files)) > 1:
+        model, mesh = work.part_of(model, ranks), {axis: value for axis, value in mesh.items() if axis != "tensor"}
     recompute = row["recompute"]
     # FSDP gathers the next unit however large both are; the default would hold blocks of 70B one at a time.
     zero = {"stage": row["stage"], "stage3_max_live_parameters": 10**12}
@@ -138,17 +103,19 @@ def config_of(row, files):
               "train_micro_batch_size_per_gpu": row["micro_batch"], "gradient_accumulation_steps": row["accumulation"],
               "train_batch_size": check.global_batch(row),
               "zero_optimization": zero,
-              "mesh": {axis: value for axis, value in row["mesh"].items() if axis != "sequence_parallel"},
+              "mesh": mesh,
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
               "run": {"device": "cuda", "steps": 2, "sums": "fast"},
               "reduction": row.get("reduction", "every_micro_batch")}
     if row["dtype"] != "fp32":
         config[row["dtype"]] = {"enabled": True}
+        config["data_types"] = {"grad_accum_dtype": work.gradients_of(row, files)}
     if recompute == "full":
         config["activation_checkpointing"] = {"recompute": "full"}
     elif isinstance(recompute, dict):
         config["activation_checkpointing"] = {"recompute": recompute["mode"], "tensors": recompute["tensors"]}
-    if row["mesh"].get("sequence_parallel"):
+    config["mesh"]["chunks"] = 1  # no program hides tensor ranks' collectives as this engine does
+    if row["mesh"].get("sequence_parallel") and ranks == 1:
         config["mesh"]["sequence_parallel"] = True
     return config
 
@@ -164,9 +131,10 @@ class Simulator:
         """What zero_train printed; RuntimeError with its last line if it failed."""
         key = row["name"], factor
         if key not in self.said:
-            paths = {name: self.folder / f"{name}.json" for name in ("config", "cluster")}
+            paths = {name: self.folder / f"{name}.json" for name in ("config", "cluster", "operations")}
             paths["config"].write_text(json.dumps(config_of(row, self.files)))
-            paths["cluster"].write_text(json.dumps(cluster_of(row, self.files, factor)))
+            paths["cluster"].write_text(json.dumps(cluster_of(row, self.files)))
+            paths["operations"].write_text(json.dumps(work.operations(row, self.files, factor)))
             command = [self.program, "--config", str(paths["config"]), "--simulate", str(paths["cluster"]), "--json"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
@@ -185,7 +153,9 @@ class Simulator:
         def step(slowness):
             return self.run(row, 1 / slowness)["step_seconds"]
 
-        least = shares_of(self.files["clusters"][row["cluster"]]["device"])["products"] / MOST
+        device = self.files["clusters"][row["cluster"]]["device"]
+        kernels = work.of_device(self.files["products"], device)
+        least = kernels["square_tflops"] / self.files["devices"][device]["bf16_tflops"] / MOST
         last, last_step = 1.0, step(1.0)
         slowness = max(least, published / last_step)
         for _ in range(30):  # a step is nearly linear in the slowness: secants
@@ -255,8 +225,9 @@ def main():
     parser.add_argument("program", metavar="ZERO_TRAIN")
     parser.add_argument("names", metavar="NAME", nargs="*")
     parser.add_argument("--from-smallest", action="store_true", help="also predict from a group's smallest run")
-    arguments = parser.parse_args()
-    files = {**check.load("publications"), **check.load("models"), **check.load("devices")}
+    arguments = parser.parse_intermixed_args()
+    files = {key: value for name in ("publications", "models", "devices", "programs")
+             for key, value in check.load(name).items()}
     wrong, failed = [], 0
     rows = [row for row in check.load("runs")["runs"] if row["expressible"] is True]
     results = {row["name"]: result for row in rows if (result := check.check_row(row, files, wrong))}

@@ -15,17 +15,23 @@ from unittest import mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "published"))
 import check  # noqa: E402
 import predict  # noqa: E402
+import program_work as work  # noqa: E402
+
+FILES = {key: value for name in ("models", "devices", "publications", "programs")
+         for key, value in check.load(name).items()}
+ROWS = {row["name"]: row for row in check.load("runs")["runs"]}
 
 ANSWER = """#!/bin/sh
 echo '{"step_seconds": 1, "limited_by": "products"}'
 """
 
-# A step has 2.2 s of products at their peak, and 0.5 s of communication for each host beyond the first.
+# A step has 2 PFLOP of products, and 0.5 s of communication for each host beyond the first.
 MODEL = f"""#!{sys.executable}
-import json, sys
-cluster = json.load(open(sys.argv[sys.argv.index("--simulate") + 1]))
-rate = float(cluster["peak"].removesuffix("TFLOP/s")) / 989.4 * cluster["shares"]["products"]
-seconds = 2.2 / rate + 0.5 * (cluster["hosts"] - 1)
+import json, pathlib, sys
+path = pathlib.Path(sys.argv[sys.argv.index("--simulate") + 1])
+cluster = json.loads(path.read_text())
+rates = {{row["name"]: row["value"] for row in json.loads((path.parent / cluster["operations"]).read_text())}}
+seconds = 2e6 / rates["linear_forward"] + 0.5 * (cluster["hosts"] - 1)
 print(json.dumps({{"step_seconds": seconds, "limited_by": "products"}}))
 """
 
@@ -63,12 +69,10 @@ class PredictTest(unittest.TestCase):
         self.assertIn("batch: found 7", errors)
 
     def test_links_have_the_latencies_of_their_kind(self):
-        files = {**check.load("models"), **check.load("devices"), **check.load("publications")}
-
         def links(cluster):
             row = {"publication": "llmq", "model": "qwen2.5-0.5b", "cluster": cluster, "hosts": 1, "devices": 4,
-                   "stage": 1, "mesh": {"shard": 4}}
-            return predict.cluster_of(row, files)["links"]
+                   "stage": 1, "mesh": {"shard": 4}, "recompute": "none"}
+            return predict.cluster_of(row, FILES)["links"]
 
         self.assertEqual(links("llmq-4090")["within_host"]["latency"], "5.7us")
         self.assertNotIn("between_hosts", links("llmq-4090"))
@@ -90,16 +94,16 @@ class PredictTest(unittest.TestCase):
         return out
 
     def test_the_smallest_run_of_a_group_gives_the_compute_of_the_others(self):
-        # 4 s of compute are 0.55 of the peak, 0.71 of the share of 0.78; communication stays.
-        out = self.scaled([4.0, 4.5])
-        self.assertRegex(out, r"llmq-0.5b-h100 .*x 0.71 +x 0.71 +x 0.71")
+        # 2 PFLOP take 3.15 s; the slowest of 16 devices has 0.969 of a typical one's speed; communication stays.
+        out = self.scaled([4.0, 4.0 / 0.969 + 0.5])
+        self.assertRegex(out, r"llmq-0.5b-h100 .*x 0.79 +x 0.79 +x 0.79")
         self.assertIn("nothing fitted: 2 rows", out)
         for name in ("program", "model", "work"):
             self.assertRegex(out, rf"of the same {name}: 1 rows: mean error 0.[01]%, worst .* \(larger\)")
 
     def test_another_micro_batch_is_another_work(self):
-        out = self.scaled([4.0, 4.5], micro_batch=16, accumulation=32)
-        self.assertRegex(out, r"larger .* [+-]0.[01]% +[+-]0.[01]% +-  ")
+        out = self.scaled([4.0, 4.0 / 0.969 + 0.5], micro_batch=16, accumulation=32)
+        self.assertRegex(out, r"larger .* [+-]0.\d% +[+-]0.\d% +-  ")
         self.assertIn("of the same work: 0 rows", out)
 
     def test_a_run_that_no_device_is_as_fast_as_gives_nothing(self):
@@ -116,38 +120,70 @@ class PredictTest(unittest.TestCase):
         self.assertIn("of the same program: 0 rows", out)
 
     def test_attention_that_keeps_scores_is_limited_by_memory(self):
-        files = {**check.load("models"), **check.load("devices"), **check.load("publications")}
-        row = next(row for row in check.load("runs")["runs"] if row["name"] == "zero3-175b-384a100")
-        share = predict.cluster_of(row, files)["shares"]["attention"]
-        # Of a score of a head of 128: 45 bytes in 25.1 ps, products of all pairs in 7.8 ps; 1,152 FLOP are counted.
-        self.assertAlmostEqual(share, 1152 / (312 * (25.1 + 7.8)), places=3)
-        self.assertFalse(predict.config_of(row, files)["zero_optimization"]["overlap_comm"])
+        row = ROWS["ptdp-1.7b-32a100"]
+        rate = work.rates(row, FILES)[0]["attention_backward"] / work.slowest(row, FILES) / 1e12
+        # Of a score of a head of 96: 19 bytes in 10.6 ps, products of all pairs in 3.0 ps; 480 FLOP are counted.
+        self.assertAlmostEqual(rate, 480 / (10.59 + 2.98), places=1)
+        self.assertFalse(predict.config_of(row, FILES)["zero_optimization"]["overlap_comm"])
+
+    def test_products_lose_by_depth_and_by_rounds_of_tiles(self):
+        kernels = {"square_tflops": 700, "overhead_depth": 200, "multiprocessors": 128}
+        tiles = FILES["tiles"]["shapes"]
+
+        def rate(*shape):
+            return 2 * shape[0] * shape[1] * shape[2] / work.product_seconds(kernels, tiles, *shape) / 1e12
+
+        self.assertAlmostEqual(rate(8192, 8192, 8192), 700)
+        self.assertAlmostEqual(rate(8192, 8192, 200), 700 * 0.5 * 8392 / 8192)
+        # 129 tiles of 128 x 256 take two rounds of 128; 258 of 128 x 128 three.
+        self.assertAlmostEqual(rate(128 * 129, 256, 8192), 700 * max(129 / 256, 0.88 * 258 / 384))
+
+    def test_what_checkpoints_repeat_is_the_programs(self):
+        row = ROWS["foundry-7b-8a100-40"]
+        rates = [work.rates({**row, "program": program}, FILES)[0]["linear_forward"] for program in ("", "torch 1.13")]
+        # Of 24 shares of a block forward, here 8 are not repeated; torch 1.13 repeated all.
+        self.assertAlmostEqual(rates[1] / rates[0], 40 / 48, delta=0.01)
+
+    def test_norms_take_as_long_as_all_of_a_layers_other_kernels(self):
+        row = {**ROWS["foundry-7b-8h100"], "gradients": "bf16"}
+        memory = 3350e9 * work.MEMORY
+        rate = work.rates(row, FILES)[1]["layer_norm_forward"]
+        tokens, width = 6 * 2048, 4096
+        here = 2 * tokens * width * 4 * 2                    # two norms of four operands
+        there = tokens * width * (2 * 4 + 12 + 4 * 4)        # norms, residuals, GELU
+        self.assertAlmostEqual(here / rate, there / memory)
+
+    def test_a_program_with_a_stream_for_tensor_ranks_is_simulated_as_one_of_them(self):
+        row = ROWS["megatron-32b-384h100"]
+        config, cluster = predict.config_of(row, FILES), predict.cluster_of(row, FILES)
+        self.assertEqual((config["mesh"], cluster["hosts"], cluster["devices"]), ({"shard": 48, "chunks": 1}, 48, 1))
+        part, whole = config["model"], FILES["models"][row["model"]]
+        self.assertEqual((part["heads"], part["head_width"]), (whole["heads"] / 8, 128))
+        parameters = 4 * part["heads"] * 128 * part["width"] + 3 * part["width"] * part["intermediate"]
+        self.assertAlmostEqual(parameters * 8 / check.block_parameters(whole), 1, places=3)
+
+    def test_the_slowest_of_more_devices_is_slower(self):
+        speeds = [work.slowest(ROWS[name], FILES) for name in
+                  ("llmq-0.5b-h100", "foundry-7b-8h100", "foundry-7b-128h100", "foundry-7b-512h100")]
+        self.assertEqual(speeds[0], 1)
+        self.assertEqual(speeds, sorted(speeds, reverse=True))
 
     def test_links_carry_what_the_program_exposes(self):
-        files = {**check.load("models"), **check.load("devices"), **check.load("publications")}
-        rows = {row["name"]: row for row in check.load("runs")["runs"]}
-
         def rate(name, link):
-            bandwidth = predict.cluster_of(rows[name], files)["links"][link]["bandwidth"]
+            bandwidth = predict.cluster_of(ROWS[name], FILES)["links"][link]["bandwidth"]
             return float(bandwidth.removesuffix("GB/s"))
 
-        # Tensor ranks of Megatron of 2024 overlap; replicas of fms-fsdp sum in bf16.
-        self.assertAlmostEqual(rate("megatron-32b-384h100", "within_host"), 8 * 450 * 0.82, places=1)
-        self.assertAlmostEqual(rate("titan-8b-64h100-tp8", "within_host"), 450 * 0.82, places=1)
+        # Replicas of fms-fsdp sum in bf16; Megatron of 2021 repeats a block's last sum of tensor ranks too.
         self.assertAlmostEqual(rate("ibm-7b-128a100", "between_hosts"), 2 * 6.25 * 0.77, places=3)
         self.assertAlmostEqual(rate("ibm-70b-128a100", "between_hosts"), 6.25 * 0.77, places=3)
+        self.assertAlmostEqual(rate("ptdp-18b-256a100", "within_host"), 300 * 0.78 * 5 / 6, places=1)
+        self.assertAlmostEqual(rate("ptdp-1.7b-32a100", "within_host"), 300 * 0.78, places=1)
 
     def test_hops_are_as_many_as_the_program_has(self):
-        models = check.load("models")["models"]
-        rows = {row["name"]: row for row in check.load("runs")["runs"]}
-
-        def share(name):
-            return predict.hops_share(rows[name], models[rows[name]["model"]])
-
-        self.assertEqual(share("llmq-0.5b-8h100"), 1)  # a block is one piece here too
-        # 1,812 million elements of a block in pieces of 33.6: two gathers and 54 reductions here.
-        self.assertAlmostEqual(share("fsdp-175b-512a100-b1"), 3 / 56)
-        self.assertAlmostEqual(share("zero3-175b-1536a100"), 16 / 56)
+        self.assertEqual(predict.hops_share(ROWS["llmq-0.5b-8h100"]), 1)
+        # A block of this engine has three gathers and a reduction, FSDP's two and one, DeepSpeed's 12 and 4.
+        self.assertEqual(predict.hops_share(ROWS["fsdp-175b-512a100-b1"]), 3 / 4)
+        self.assertEqual(predict.hops_share(ROWS["zero3-175b-1536a100"]), 4)
 
 
 if __name__ == "__main__":
