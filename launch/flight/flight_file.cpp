@@ -14,7 +14,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <limits>
@@ -22,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/host.h"
+#include "base/nanoseconds.h"
 #include "launch/process/open_files.h"
 
 namespace zero {
@@ -77,9 +77,7 @@ flight::Header head_of(int rank, int world, std::uint64_t run, const flight::Siz
   header.sizes = sizes;
   header.run = run;
   header.process = ::getpid();
-  std::timespec wall{};
-  std::timespec_get(&wall, TIME_UTC);
-  header.created = std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec;
+  header.created = time_of_day();
   header.created_monotonic = FlightFile::now();
   copy_name(header.host, host_name());
   copy_name(header.boot, boot_id());
@@ -193,7 +191,7 @@ void FlightFile::compute(std::string_view unit, Phase phase) {
 }
 
 void FlightFile::mean_step(double seconds) {
-  flight::write(header_->mean_step, static_cast<std::int64_t>(seconds * 1e9));
+  flight::write(header_->mean_step, to_nanoseconds(seconds));
 }
 
 void FlightFile::end() noexcept {

@@ -16,6 +16,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/nanoseconds.h"
 #include "collectives/operation.h"
 #include "engine/schedule.h"
 
@@ -264,7 +265,7 @@ LastWords FlightReader::last_words() const {
 FlightState FlightReader::read() const {
   FlightState state = fixed_;
   state.step = std::max<std::int64_t>(-1, flight::read(head().step));
-  state.mean_step_seconds = static_cast<double>(time_in(flight::read(head().mean_step))) * 1e-9;
+  state.mean_step_seconds = to_seconds(time_in(flight::read(head().mean_step)));
   state.phase = name_of(flight::read(head().phase));
   const std::uint64_t compute = flight::read(head().compute);
   if (compute != 0) state.compute = compute_text(compute & 0xff, name_of(compute >> 8));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/message_text.h"
+#include "base/nanoseconds.h"
 #include "launch/flight/flight_folder.h"
 #include "launch/process/quantity.h"
 #include "launch/watch/doctor.h"
@@ -164,7 +165,7 @@ nlohmann::ordered_json json_of(const Examination& examination) {
   nlohmann::ordered_json written;
   nlohmann::ordered_json well;
   if (!ranks.empty()) run = fmt::format("{:016x}", ranks.front().run);
-  if (!ranks.empty()) written = static_cast<double>(examination.written) * 1e-9;
+  if (!ranks.empty()) written = to_seconds(examination.written);
   if (!ranks.empty()) well = examination.ended_well();
   if (examination.newest_checkpoint) newest = *examination.newest_checkpoint;
   nlohmann::ordered_json json{{"folder", examination.folder},

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/nanoseconds.h"
 #include "launch/watch/wait_graph.h"
 
 namespace zero {
@@ -15,8 +16,6 @@ namespace {
 
 /// The part of the limit up to which a wait is not looked into.
 constexpr double kUnsuspicious = 4;
-
-std::int64_t to_nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
 
 enum class GroupRanks : std::uint8_t { known, unknown };
 
@@ -84,12 +83,11 @@ bool is_disk_phase(std::string_view phase) {
 double noticed_within(double mean_step_seconds) { return std::max(3.0, 5 * mean_step_seconds); }
 
 double hang_limit(double mean_step_seconds) {
-  constexpr double kLooks = static_cast<double>(3 * FaultFinder::kBetweenLooks) / 1e9;
-  return noticed_within(mean_step_seconds) - kLooks;
+  return noticed_within(mean_step_seconds) - to_seconds(3 * FaultFinder::kBetweenLooks);
 }
 
-double suspicious_seconds(double hang_seconds) {
-  return (hang_seconds > 0 ? hang_seconds : hang_limit(0)) / kUnsuspicious;
+std::int64_t suspicious_wait(double hang_seconds) {
+  return to_nanoseconds((hang_seconds > 0 ? hang_seconds : hang_limit(0)) / kUnsuspicious);
 }
 
 bool is_between_passes(const FlightState& state) { return state.open.empty() && !is_pass(state); }
@@ -97,6 +95,7 @@ bool is_between_passes(const FlightState& state) { return state.open.empty() && 
 FaultFinder::FaultFinder(const VisibleRanks& ranks, double hang_seconds)
     : ranks_(ranks),
       hang_seconds_(hang_seconds),
+      suspicious_(suspicious_wait(hang_seconds)),
       watched_(static_cast<std::size_t>(ranks.count())) {}
 
 std::int64_t FaultFinder::counted_since(std::optional<std::int64_t>& looked, std::int64_t now) {
@@ -219,7 +218,7 @@ void FaultFinder::hold(int index, const std::optional<host::Activity>& activity,
   // What came before was not looked into, and others may not have waited yet.
   const bool first = one.held == 0 && !one.by_disk;
   if (first) {
-    one.held = std::min(one.quiet - passed, to_nanoseconds(suspicious_seconds(hang_seconds_)));
+    one.held = std::min(one.quiet - passed, suspicious_);
   }
   if (!activity) {
     one.held += passed;
@@ -297,7 +296,6 @@ bool FaultFinder::is_stuck(const RankSet& all, std::int64_t limit) const {
 
 void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::int64_t usual,
                                 Finding& found) {
-  const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
   const auto among = [](const std::vector<int>& some, int i) {
     return std::ranges::find(some, i) != some.end();
   };
@@ -314,7 +312,7 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
     const bool examined = decides || (blamed && i == ranks_.self());
     const bool unseen =
         ranks_.is_unreachable(i) || (silent && i > 0 && ranks_.host_of(i - 1) == ranks_.host_of(i));
-    const bool early = at(i).quiet < shortest;
+    const bool early = at(i).quiet < suspicious_;
     const bool worth = early ? blamed && is_between_passes(state) : blamed || may_be_stopped;
     if (at(i).quiet == 0 || !worth || !examined || unseen) {
       forget(i);
@@ -360,10 +358,9 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
 
 Finding FaultFinder::find_hangs(std::int64_t passed) {
   Finding found;
-  const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
   bool any = false;
   for (int i = 0; i < ranks_.count() && !any; ++i) {
-    any = at(i).quiet >= shortest || (at(i).quiet > 0 && is_between_passes(ranks_.read(i)));
+    any = at(i).quiet >= suspicious_ || (at(i).quiet > 0 && is_between_passes(ranks_.read(i)));
   }
   if (!any) return found;
   const RankSet all = read_all();

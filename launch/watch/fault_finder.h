@@ -59,9 +59,9 @@ inline constexpr double kLeastHangSeconds = 1;
 /// or busy host not this long.
 inline constexpr double kLeastDiskHangSeconds = 10;
 
-/// Shorter waits belong to every run and are not looked into: a quarter of `hang_seconds`, or,
-/// where that is 0, of the least hang_limit().
-double suspicious_seconds(double hang_seconds);
+/// Shorter waits, in nanoseconds, belong to every run and are not looked into: a quarter of
+/// `hang_seconds`, or, where that is 0, of the least hang_limit().
+std::int64_t suspicious_wait(double hang_seconds);
 
 /// Whether the rank is in no pass of the model and in no collective. There a wait is looked into
 /// from the first look on that finds nothing published: if the rank loops, no other time counts.
@@ -106,7 +106,7 @@ bool is_between_passes(const FlightState& state);
 /// nobody has.
 class FaultFinder {
  public:
-  /// `hang_seconds`: as in suspicious_seconds(). `ranks` must outlive this object.
+  /// `hang_seconds`: as in suspicious_wait(). `ranks` must outlive this object.
   FaultFinder(const VisibleRanks& ranks, double hang_seconds);
 
   /// At `now`, nanoseconds, later than the last. Look every kBetweenLooks.
@@ -184,6 +184,7 @@ class FaultFinder {
 
   const VisibleRanks& ranks_;
   double hang_seconds_;
+  std::int64_t suspicious_;
   std::vector<Watched> watched_;
   std::optional<std::int64_t> looked_{};
   std::int64_t since_death_ = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/message_text.h"
+#include "base/nanoseconds.h"
 #include "launch/watch/fault_finder.h"
 #include "launch/watch/last_words.h"
 
@@ -47,7 +48,7 @@ std::string JobRanks::Other::failed_text() const {
 JobRanks::JobRanks(const VisibleRanks& here, const HeartbeatLink* link, double hang_seconds)
     : here_(here),
       link_(link),
-      suspicious_(static_cast<std::int64_t>(suspicious_seconds(hang_seconds) * 1e9)),
+      suspicious_(suspicious_wait(hang_seconds)),
       count_(here.count()),
       shown_(static_cast<std::size_t>(here.count())) {
   if (link == nullptr) return;
@@ -143,7 +144,7 @@ FlightState JobRanks::read(int index) const {
         other.is_unreachable()
             ? other.failed_text()
             : fmt::format("has given no sign of life for {}: it is stopped, or its host hangs",
-                          wait_text(static_cast<double>(other.silence) * 1e-9));
+                          wait_text(to_seconds(other.silence)));
   }
   return state;
 }
@@ -164,10 +165,9 @@ std::string JobRanks::end_of(int index, std::optional<std::int64_t> kills_before
   }
   const std::scoped_lock lock(mutex_);
   const Other& other = other_of(index);
-  const std::string silence =
-      other.is_silent() ? fmt::format(", {} after its last sign of life",
-                                      wait_text(static_cast<double>(other.silence) * 1e-9))
-                        : "";
+  const std::string silence = other.is_silent() ? fmt::format(", {} after its last sign of life",
+                                                              wait_text(to_seconds(other.silence)))
+                                                : "";
   if (other.is_unreachable()) return other.failed_text();
   return death_text(other.states.front().last_words.text, {}, {}) + silence;
 }

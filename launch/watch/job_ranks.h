@@ -19,7 +19,7 @@ namespace zero {
 class JobRanks final : public VisibleRanks {
  public:
   /// `here` and `link` must outlive this object. A null link: this host alone. `hang_seconds`: as
-  /// in suspicious_seconds().
+  /// in suspicious_wait().
   JobRanks(const VisibleRanks& here, const HeartbeatLink* link, double hang_seconds);
 
   /// Takes over what the link has heard. At `now`, nanoseconds, later than the last; before a
