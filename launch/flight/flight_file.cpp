@@ -86,12 +86,6 @@ flight::Header head_of(int rank, int world, std::uint64_t run, const flight::Siz
   return header;
 }
 
-constexpr std::uint64_t what_of(flight::Kind kind, std::uint8_t detail, std::uint32_t group,
-                                std::uint64_t name) {
-  return static_cast<std::uint64_t>(kind) | std::uint64_t{detail} << 8 |
-         std::uint64_t{group & 0xffffU} << 16 | name << 32;
-}
-
 }  // namespace
 
 std::int64_t FlightFile::now() noexcept {
@@ -180,14 +174,14 @@ void FlightFile::phase(std::int64_t step, std::string_view name) {
   step_ = step;
   flight::write(header_->step, step);
   flight::write(header_->phase, number);
-  add({.what = what_of(flight::Kind::phase, 0, 0, number), .enqueued = now()});
+  add({.what = flight::what_of(flight::Kind::phase, 0, 0, number), .enqueued = now()});
 }
 
 void FlightFile::compute(std::string_view unit, Phase phase) {
   const std::uint64_t number = name_number(unit);
   const auto detail = static_cast<std::uint8_t>(phase);
   flight::write(header_->compute, number << 8 | detail);
-  add({.what = what_of(flight::Kind::compute, detail, 0, number), .enqueued = now()});
+  add({.what = flight::what_of(flight::Kind::compute, detail, 0, number), .enqueued = now()});
 }
 
 void FlightFile::mean_step(double seconds) {
@@ -280,11 +274,11 @@ FlightFile::Ticket FlightFile::submit(const Submission& submission) {
   const std::uint64_t number = group.submitted + 1;
   const auto detail = static_cast<std::uint8_t>(
       submission.operation | (submission.disk_decides ? flight::kDiskDecides : 0));
-  const Ticket ticket =
-      add({.what = what_of(submission.kind, detail, submission.group, name_number(submission.name)),
-           .number = number,
-           .bytes = submission.bytes,
-           .enqueued = now()});
+  const Ticket ticket = add({.what = flight::what_of(submission.kind, detail, submission.group,
+                                                     name_number(submission.name)),
+                             .number = number,
+                             .bytes = submission.bytes,
+                             .enqueued = now()});
   flight::write(group.submitted, number);
   return ticket;
 }
@@ -300,8 +294,7 @@ void FlightFile::ended(Ticket ticket, std::int64_t time) noexcept {
   flight::Record* const record = find(ticket);
   if (record == nullptr) return;
   flight::write(record->ended, time);
-  flight::Group& group =
-      group_at(static_cast<std::uint32_t>(flight::read(record->what) >> 16) & 0xffffU);
+  flight::Group& group = group_at(flight::group_of({.what = flight::read(record->what)}));
   const std::uint64_t number = flight::read(record->number);
   if (flight::read(group.ended) < number) flight::write(group.ended, number);
   publish(time);

@@ -23,15 +23,6 @@
 namespace zero {
 namespace {
 
-constexpr flight::Kind kind_of(const flight::Record& record) {
-  return static_cast<flight::Kind>(record.what & 0xff);
-}
-constexpr std::uint64_t detail_of(const flight::Record& record) { return record.what >> 8 & 0xff; }
-constexpr std::uint32_t group_of(const flight::Record& record) {
-  return static_cast<std::uint32_t>(record.what >> 16 & 0xffff);
-}
-constexpr std::uint64_t name_in(const flight::Record& record) { return record.what >> 32; }
-
 /// Of a group's collectives; the files of no run come to it.
 constexpr std::uint64_t kLargestNumber = std::numeric_limits<std::int64_t>::max();
 
