@@ -93,18 +93,6 @@ void RunFaults::record(const Mesh& mesh, Communicator& world) {
   of_hosts_.emplace(ranks_, recorder_);
 }
 
-std::vector<UnitListener*> RunFaults::unit_listeners() {
-  std::vector<UnitListener*> listeners{&recorder_};
-  if (injector_) listeners.push_back(injector_.get());
-  return listeners;
-}
-
-std::vector<PhaseListener*> RunFaults::phase_listeners() {
-  std::vector<PhaseListener*> listeners{&recorder_};
-  if (injector_) listeners.push_back(injector_.get());
-  return listeners;
-}
-
 void RunFaults::end_well() noexcept {
   if (watchdog_) watchdog_->leave();
   file_.end_and_remove();
