@@ -50,7 +50,7 @@ Diagnosis of_watchdogs(const std::vector<FlightState>& ranks) {
   Diagnosis all;
   std::set<int> culprits;
   for (const FlightState& state : ranks) {
-    const std::optional<Diagnosis> found = judgement_in(state.last_words);
+    const std::optional<Diagnosis> found = diagnosis_in(state.last_words);
     if (!found) continue;
     // Ranks that wait for one that died may look like ranks that hang.
     const bool first = all.what == Diagnosis::What::nothing;

@@ -277,14 +277,14 @@ void Watchdog::act(const Finding& finding) {
 }
 
 void Watchdog::speak(const Finding& finding) {
-  const Diagnosis judgement = reporter_.diagnosis_of(finding);
-  LastWords words = words_of(judgement);
+  const Diagnosis diagnosis = reporter_.diagnosis_of(finding);
+  LastWords words = words_of(diagnosis);
   const auto of_signal = [&](int index) { return ranks_.read(index).last_words.is_of_signal(); };
   if (finding.what == Finding::What::death && std::ranges::any_of(finding.culprits, of_signal)) {
     words.kind = LastWords::Kind::signal_finding;
   }
   if (!write_words(words)) return;
-  if (options_.tell) options_.tell(judgement.lines);
+  if (options_.tell) options_.tell(diagnosis.lines);
   // A stopped process hears of nothing.
   for (const int index : finding.stopped) {
     if (index < ranks_.count_here()) peers_.kill(index);
