@@ -156,22 +156,17 @@ Finding FaultFinder::find_deaths(std::int64_t passed) {
 }
 
 bool FaultFinder::is_of_dead_host(int index) {
-  const int host = ranks_.host_of(index);
-  const bool first = index > 0 && ranks_.host_of(index - 1) != host;
-  if (!first) return false;
+  if (!is_first_of_host(index)) return false;
   if (!ranks_.is_unreachable(index)) {
     at(index).lost.reset();
     return false;
   }
   if (!at(index).lost) at(index).lost = looked_;
-  const auto waits_for = [this](int i, std::int64_t time) {
-    return !ranks_.is_silent(i) && at(i).quiet >= time;
-  };
   bool any = false;
   std::set<int> there;
   for (int i = 0; i < ranks_.count(); ++i) {
-    any = any || waits_for(i, kForLostHost);
-    if (ranks_.host_of(i) == host) there.insert(ranks_.rank(i));
+    any = any || is_seen_quiet(i, kForLostHost);
+    if (ranks_.host_of(i) == ranks_.host_of(index)) there.insert(ranks_.rank(i));
   }
   if (!any) return false;
   const RankSet all = read_all();
@@ -190,7 +185,7 @@ bool FaultFinder::is_of_dead_host(int index) {
   const std::int64_t limit = has_gone_on ? usual_limit(all) : kForLostHost;
   return std::ranges::any_of(all.blame.inside, [&](int i) {
     const FlightState& state = all.states[static_cast<std::size_t>(i)];
-    if (!waits_for(i, limit) || (has_gone_on && !has_usual_time(state))) return false;
+    if (!is_seen_quiet(i, limit) || (has_gone_on && !has_usual_time(state))) return false;
     return std::ranges::any_of(
         state.open, [&](const auto& each) { return each.started != 0 && with_it(each); });
   });
@@ -199,7 +194,7 @@ bool FaultFinder::is_of_dead_host(int index) {
 /// Ranks below that have left say nothing any more.
 bool FaultFinder::first_that_lives() const {
   for (int i = 0; i < ranks_.self(); ++i) {
-    if (watched_[static_cast<std::size_t>(i)].left || ranks_.ended(i)) continue;
+    if (at(i).left || ranks_.ended(i)) continue;
     const auto activity = ranks_.activity(i);
     if (activity && activity->stopped) continue;
     if (!ranks_.read(i).over) return false;
@@ -267,15 +262,16 @@ std::int64_t FaultFinder::patience_with(int index, bool stopped, const RankSet& 
 
 bool FaultFinder::all_held(const RankSet& ranks, std::int64_t time) const {
   return std::ranges::all_of(ranks.blame.inside, [&](int i) {
-    const int index = ranks.indices[static_cast<std::size_t>(i)];
-    return watched_[static_cast<std::size_t>(index)].held >= time;
+    return at(ranks.indices[static_cast<std::size_t>(i)]).held >= time;
   });
 }
 
-bool FaultFinder::others_wait(const RankSet& all, std::int64_t time) const {
-  return std::ranges::any_of(all.blame.inside, [&](int index) {
-    return !ranks_.is_silent(index) && watched_[static_cast<std::size_t>(index)].quiet >= time;
-  });
+bool FaultFinder::is_seen_quiet(int index, std::int64_t time) const {
+  return !ranks_.is_silent(index) && at(index).quiet >= time;
+}
+
+bool FaultFinder::is_first_of_host(int index) const {
+  return index == 0 || ranks_.host_of(index - 1) != ranks_.host_of(index);
 }
 
 bool FaultFinder::is_stuck(const RankSet& all, std::int64_t limit) const {
@@ -310,8 +306,7 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
     const bool blamed = among(all.blame.blamed, i);
     const bool may_be_stopped = (all.blame.blamed.empty() || silent) && !state.over;
     const bool examined = decides || (blamed && i == ranks_.self());
-    const bool unseen =
-        ranks_.is_unreachable(i) || (silent && i > 0 && ranks_.host_of(i - 1) == ranks_.host_of(i));
+    const bool unseen = ranks_.is_unreachable(i) || (silent && !is_first_of_host(i));
     const bool early = at(i).quiet < suspicious_;
     const bool worth = early ? blamed && is_between_passes(state) : blamed || may_be_stopped;
     if (at(i).quiet == 0 || !worth || !examined || unseen) {
@@ -346,7 +341,8 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
     }
     const std::int64_t late = std::max(at(i).held - limit, at(i).loop.time() - loop_limit);
     if (!decides || late < 0 || !(blamed || stopped)) continue;
-    if (silent && !others_wait(all, usual)) continue;
+    const auto waits = [&](int j) { return is_seen_quiet(j, usual); };
+    if (silent && std::ranges::none_of(all.blame.inside, waits)) continue;
     if (late < patience_with(i, stopped, all)) continue;
     found.culprits.push_back(i);
     if (stopped) found.stopped.push_back(i);

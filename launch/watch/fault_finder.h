@@ -178,9 +178,11 @@ class FaultFinder {
   std::int64_t patience_with(int index, bool stopped, const RankSet& all) const;
   RankSet only(int host, const RankSet& all) const;
   bool all_held(const RankSet& ranks, std::int64_t time) const;
-  /// Whether a rank of a host that is not silent has been in a collective for so long.
-  bool others_wait(const RankSet& all, std::int64_t time) const;
+  /// Whether the rank's host is not silent, and the rank has published nothing for so long.
+  bool is_seen_quiet(int index, std::int64_t time) const;
+  bool is_first_of_host(int index) const;
   Watched& at(int index) { return watched_[static_cast<std::size_t>(index)]; }
+  const Watched& at(int index) const { return watched_[static_cast<std::size_t>(index)]; }
 
   const VisibleRanks& ranks_;
   double hang_seconds_;
