@@ -292,9 +292,6 @@ bool FaultFinder::is_stuck(const RankSet& all, std::int64_t limit) const {
 
 void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::int64_t usual,
                                 Finding& found) {
-  const auto among = [](const std::vector<int>& some, int i) {
-    return std::ranges::find(some, i) != some.end();
-  };
   const bool decides = !all.blame.inside.empty() && first_that_lives();
   const bool disk_decides = std::ranges::any_of(all.states, waits_for_disks);
   // The evidence begins a look after the first that sees others wait, and ends with a part of one.
@@ -303,7 +300,7 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
   for (int i = 0; i < ranks_.count(); ++i) {
     const FlightState& state = all.states[static_cast<std::size_t>(i)];
     const bool silent = ranks_.is_silent(i);
-    const bool blamed = among(all.blame.blamed, i);
+    const bool blamed = std::ranges::binary_search(all.blame.blamed, i);
     const bool may_be_stopped = (all.blame.blamed.empty() || silent) && !state.over;
     const bool examined = decides || (blamed && i == ranks_.self());
     const bool unseen = ranks_.is_unreachable(i) || (silent && !is_first_of_host(i));
@@ -336,9 +333,8 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
       found.self_suspected = (rule == Rule::none ? at(i).quiet : at(i).held) >= limit / 2 ||
                              at(i).loop.time() >= loop_limit / 2;
     }
-    if (rule == Rule::none || (rule == Rule::step && !blamed && !among(all.blame.inside, i))) {
-      forget_held(i);
-    }
+    const bool inside = std::ranges::binary_search(all.blame.inside, i);
+    if (rule == Rule::none || (rule == Rule::step && !blamed && !inside)) forget_held(i);
     const std::int64_t late = std::max(at(i).held - limit, at(i).loop.time() - loop_limit);
     if (!decides || late < 0 || !(blamed || stopped)) continue;
     const auto waits = [&](int j) { return is_seen_quiet(j, usual); };

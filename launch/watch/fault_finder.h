@@ -31,7 +31,7 @@ struct Finding {
 };
 
 /// Who holds up others (WaitGraph::blamed()), by index in the states of some ranks: of a host, or
-/// of all that are seen.
+/// of all that are seen. Ascending.
 struct Blame {
   std::vector<int> blamed{};  ///< without ranks that have ended in good order
   std::vector<int> inside{};  ///< the ranks that are in collectives of known groups
