@@ -81,10 +81,10 @@ bool is_between_passes(const FlightState& state);
 /// decides for its host.
 ///
 /// Where that time does not count, a rank for which others wait hangs if it does nothing but
-/// compute (LoopEvidence) for hang_limit(), or the least one if people have given less: it has no
-/// call to the disk, gives no sign of life and has submitted no collective that has not ended. A
-/// pass of the model whose time is unknown, in the first steps, the first validation or of a
-/// prompt, may compute for long, and is left out.
+/// compute (LoopEvidence) for the same limit, hang_limit(0) at least: it has no call to the disk,
+/// gives no sign of life and has submitted no collective that has not ended. A pass of the model
+/// whose time is unknown, in the first steps, the first validation or of a prompt, may compute for
+/// long, and is left out.
 ///
 /// Another rule holds for a rank for which others wait where a disk decides, without a timeout
 /// (WaitLimits::disk_phase), in load, save and end too: it hangs if for kLeastDiskHangSeconds and
