@@ -221,18 +221,6 @@ TEST(LinksThatReturn, AHelloOfWhichHalfHasComeHoldsUpNobody) {
   EXPECT_THAT(hosts.lines(0), IsEmpty());
 }
 
-// The answer to its goodbye was lost.
-TEST(LinksThatReturn, AHostThatHasLeftAndComesAgainIsNeitherAStrangerNorALoss) {
-  LinkedHosts hosts(2);
-  hosts.link(1).leave();
-  wait_until([&] { return hosts.link(0).heard(1).heartbeat->leaves; });
-  hosts.end(1);
-  EXPECT_EQ(answer_to(hosts.options_of(1), {"hello", "the proof of 1"}), "ok");
-  std::this_thread::sleep_for(1200ms);  // people hear of a loss after a second
-  EXPECT_EQ(hosts.loss(0, 1), std::nullopt);
-  EXPECT_THAT(hosts.lines(0), IsEmpty());
-}
-
 TEST(LinksThatReturn, TheEndOfARunDoesNotWaitForALinkThatIsCut) {
   LinkedHosts hosts(3);
   hosts.network().cut(hosts.all_sockets());
