@@ -157,7 +157,7 @@ Finding FaultFinder::find_deaths(std::int64_t passed) {
 
 bool FaultFinder::is_of_dead_host(int index) {
   if (!is_first_of_host(index)) return false;
-  if (!ranks_.is_unreachable(index)) {
+  if (!ranks_.is_cut_off(index)) {
     at(index).lost.reset();
     return false;
   }
@@ -303,7 +303,7 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
     const bool blamed = std::ranges::binary_search(all.blame.blamed, i);
     const bool may_be_stopped = (all.blame.blamed.empty() || silent) && !state.over;
     const bool examined = decides || (blamed && i == ranks_.self());
-    const bool unseen = ranks_.is_unreachable(i) || (silent && !is_first_of_host(i));
+    const bool unseen = ranks_.is_cut_off(i) || (silent && !is_first_of_host(i));
     const bool early = at(i).quiet < suspicious_;
     const bool worth = early ? blamed && is_between_passes(state) : blamed || may_be_stopped;
     if (at(i).quiet == 0 || !worth || !examined || unseen) {

@@ -95,7 +95,7 @@ bool is_between_passes(const FlightState& state);
 /// A rank of this host that others wait for, and that has crashed, is dead before its process ends:
 /// a core dump takes its time.
 ///
-/// A host that answers no more (VisibleRanks::is_unreachable) may be there, and only the network of
+/// A host that answers no more (VisibleRanks::is_cut_off) may be there, and only the network of
 /// the heartbeats gone. It is dead once a rank that is seen has waited for kForLostHost in a
 /// collective with ranks of it, and nobody that is seen is to blame for that; or, if such a
 /// collective has ended since the loss, for hang_limit() in forward, backward, update, validation

@@ -150,7 +150,7 @@ bool Watchdog::any_death(const Counts& counts) const {
 
 bool Watchdog::another_died(std::chrono::milliseconds patience) const {
   const Clock::time_point end = Clock::now() + patience;
-  while (!ranks_.any_unreachable() && !any_death([](const LastWords&) { return true; })) {
+  while (!ranks_.any_cut_off() && !any_death([](const LastWords&) { return true; })) {
     if (over_ || Clock::now() >= end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -80,7 +80,7 @@ TEST(LinksThatReturn, ALinkThatIsCutComesBackAndBothHostsAreSeenAsBefore) {
   wait_until([&] {
     looks.go_on();
     EXPECT_EQ(looks.once().what, Finding::What::nothing);
-    return looks.ranks().is_unreachable(kRankOfB) && hosts.loss(1, 0) == PeerLoss::unreachable;
+    return looks.ranks().is_cut_off(kRankOfB) && hosts.loss(1, 0) == PeerLoss::unreachable;
   });
   wait_until([&] { return !hosts.lines(0).empty() && !hosts.lines(1).empty(); });
   EXPECT_THAT(hosts.lines(0),
@@ -92,7 +92,7 @@ TEST(LinksThatReturn, ALinkThatIsCutComesBackAndBothHostsAreSeenAsBefore) {
   hosts.wait_until_linked(1);
   looks.go_on();
   EXPECT_EQ(looks.once().what, Finding::What::nothing);
-  EXPECT_FALSE(looks.ranks().is_unreachable(kRankOfB));
+  EXPECT_FALSE(looks.ranks().is_cut_off(kRankOfB));
   looks.wait_for_b();
   EXPECT_EQ(looks.during(2s).what, Finding::What::nothing);
   EXPECT_FALSE(looks.ranks().is_silent(kRankOfB));
