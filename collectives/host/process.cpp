@@ -179,7 +179,7 @@ std::optional<Activity> activity(const Process& process, BusiestThread* busiest,
                                  const std::string& root) {
   if (ended_in(process, root)) return std::nullopt;
   const std::int64_t nanoseconds_a_tick = 1'000'000'000 / sysconf(_SC_CLK_TCK);
-  const auto self = process.id == getpid() ? syscall(SYS_gettid) : 0;
+  const auto self = process.id == getpid() ? gettid() : 0;
   const std::string folder = fmt::format("{}/proc/{}", root, process.id);
   // The pidfd of a process that has crashed waits for its dump, which takes as long as a disk or a
   // collector does.

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/cgroup.h"
+#include "base/nanoseconds.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
 #include "device/cpu/primitives.h"
@@ -20,7 +21,7 @@ class InlineStream final : public Stream {
  public:
   Event record() override;
   void synchronize() override { progress_->rethrow(); }
-  double waited_seconds() const override { return static_cast<double>(waited_.load()) * 1e-9; }
+  double waited_seconds() const override { return to_seconds(waited_.load()); }
 
  private:
   void do_submit(std::string_view what, Work work) override;

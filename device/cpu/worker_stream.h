@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "base/nanoseconds.h"
 #include "device/cpu/progress.h"
 #include "device/stream.h"
 
@@ -24,7 +25,7 @@ class WorkerStream final : public Stream {
 
   Event record() override { return event_at(progress_, submitted_); }
   void synchronize() override;
-  double waited_seconds() const override { return static_cast<double>(waited_.load()) * 1e-9; }
+  double waited_seconds() const override { return to_seconds(waited_.load()); }
 
  private:
   void do_submit(std::string_view what, Work work) override;

@@ -79,86 +79,75 @@ std::shared_ptr<CollectiveBackend> FaultyBackend::split(int color, int key) {
   return part ? std::make_shared<FaultyBackend>(std::move(part), faults_) : nullptr;
 }
 
-FaultyBackend::Answer FaultyBackend::ask(Operation operation, const Tag& tag, const View& given,
-                                         const View& brought) {
-  if (size() == 1) return Answer::pass;
-  return faults_.alter({.operation = operation,
-                        .purpose = tag.purpose,
-                        .given = given.count(),
-                        .brought = brought.count()});
+template <typename Whole, typename Less>
+void FaultyBackend::alter(Operation operation, const Values& values, Stream& stream, const Tag& tag,
+                          const Whole& whole, const Less& less) {
+  using enum FaultInjector::Answer;
+  const auto answer = size() == 1 ? pass
+                                  : faults_.alter({.operation = operation,
+                                                   .purpose = tag.purpose,
+                                                   .given = values.given.count(),
+                                                   .brought = values.brought.count()});
+  if (answer == skip) return;
+  if (answer == resize) return less();
+  if (answer == flip_given) flip_on(stream, values.given);
+  whole();
+  if (answer == flip_brought) flip_on(stream, values.brought);
 }
 
 void FaultyBackend::all_gather(View mine, const Slices& full, Stream& stream, const Tag& tag) {
-  const View brought = of_another(full, rank());
-  const Answer answer = ask(Operation::all_gather, tag, mine, brought);
-  if (answer == Answer::skip) return;
-  if (answer == Answer::resize) {
-    return ForwardingBackend::all_gather(with_less(mine), with_less(full, rank()), stream, tag);
-  }
-  if (answer == Answer::flip_given) flip_on(stream, mine);
-  ForwardingBackend::all_gather(mine, full, stream, tag);
-  if (answer == Answer::flip_brought) flip_on(stream, brought);
+  alter(
+      Operation::all_gather, {mine, of_another(full, rank())}, stream, tag,
+      [&] { ForwardingBackend::all_gather(mine, full, stream, tag); },
+      [&] {
+        ForwardingBackend::all_gather(with_less(mine), with_less(full, rank()), stream, tag);
+      });
 }
 
 void FaultyBackend::reduce_scatter(const Slices& full, const ReduceEpilogue& epilogue,
                                    View workspace, Stream& stream, const Tag& tag) {
   const int whose = next_with_values(full, rank());
   const View given = full.of(whose);
-  const View brought = epilogue.destination;
-  const Answer answer = ask(Operation::reduce_scatter, tag, given, brought);
-  if (answer == Answer::skip) return;
-  if (answer == Answer::resize) {
-    const bool own = whose == rank();
-    return ForwardingBackend::reduce_scatter(with_less(full, whose),
-                                             own ? epilogue.slice(0, given.count() - 1) : epilogue,
-                                             workspace, stream, tag);
-  }
-  if (answer == Answer::flip_given) flip_on(stream, given);
-  ForwardingBackend::reduce_scatter(full, epilogue, workspace, stream, tag);
-  if (answer == Answer::flip_brought) flip_on(stream, brought);
+  alter(
+      Operation::reduce_scatter, {given, epilogue.destination}, stream, tag,
+      [&] { ForwardingBackend::reduce_scatter(full, epilogue, workspace, stream, tag); },
+      [&] {
+        const bool own = whose == rank();
+        ForwardingBackend::reduce_scatter(with_less(full, whose),
+                                          own ? epilogue.slice(0, given.count() - 1) : epilogue,
+                                          workspace, stream, tag);
+      });
 }
 
 void FaultyBackend::all_reduce(View values, ReduceOp op, Stream& stream, const Tag& tag) {
-  const Answer answer = ask(Operation::all_reduce, tag, values, values);
-  if (answer == Answer::skip) return;
-  if (answer == Answer::resize) {
-    return ForwardingBackend::all_reduce(with_less(values), op, stream, tag);
-  }
-  if (answer == Answer::flip_given) flip_on(stream, values);
-  ForwardingBackend::all_reduce(values, op, stream, tag);
-  if (answer == Answer::flip_brought) flip_on(stream, values);
+  alter(
+      Operation::all_reduce, {values, values}, stream, tag,
+      [&] { ForwardingBackend::all_reduce(values, op, stream, tag); },
+      [&] { ForwardingBackend::all_reduce(with_less(values), op, stream, tag); });
 }
 
 void FaultyBackend::all_to_all(const Slices& send, const Slices& receive, Stream& stream,
                                const Tag& tag) {
-  const View given = of_another(send, rank());
-  const View brought = of_another(receive, rank());
-  const Answer answer = ask(Operation::all_to_all, tag, given, brought);
-  if (answer == Answer::skip) return;
-  if (answer == Answer::resize) {
-    return ForwardingBackend::all_to_all(with_less(send, next_with_values(send, rank())), receive,
-                                         stream, tag);
-  }
-  if (answer == Answer::flip_given) flip_on(stream, given);
-  ForwardingBackend::all_to_all(send, receive, stream, tag);
-  if (answer == Answer::flip_brought) flip_on(stream, brought);
+  alter(
+      Operation::all_to_all, {of_another(send, rank()), of_another(receive, rank())}, stream, tag,
+      [&] { ForwardingBackend::all_to_all(send, receive, stream, tag); },
+      [&] {
+        ForwardingBackend::all_to_all(with_less(send, next_with_values(send, rank())), receive,
+                                      stream, tag);
+      });
 }
 
 void FaultyBackend::broadcast(View values, int root, Stream& stream, const Tag& tag) {
   const View brought = rank() == root ? values.slice(0, 0) : values;
-  const Answer answer = ask(Operation::broadcast, tag, values, brought);
-  if (answer == Answer::skip) return;
-  if (answer == Answer::resize) {
-    return ForwardingBackend::broadcast(with_less(values), root, stream, tag);
-  }
-  if (answer == Answer::flip_given) flip_on(stream, values);
-  ForwardingBackend::broadcast(values, root, stream, tag);
-  if (answer == Answer::flip_brought) flip_on(stream, values);
+  alter(
+      Operation::broadcast, {values, brought}, stream, tag,
+      [&] { ForwardingBackend::broadcast(values, root, stream, tag); },
+      [&] { ForwardingBackend::broadcast(with_less(values), root, stream, tag); });
 }
 
 void FaultyBackend::barrier(Stream& stream, const Tag& tag) {
-  if (ask(Operation::barrier, tag, {}, {}) == Answer::skip) return;
-  ForwardingBackend::barrier(stream, tag);
+  const auto whole = [&] { ForwardingBackend::barrier(stream, tag); };
+  alter(Operation::barrier, {}, stream, tag, whole, whole);
 }
 
 std::shared_ptr<CollectiveBackend> with_faults(std::shared_ptr<CollectiveBackend> inner,

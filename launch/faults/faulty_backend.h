@@ -28,9 +28,15 @@ class FaultyBackend final : public ForwardingBackend {
   void barrier(Stream& stream, const Tag& tag) override;
 
  private:
-  using Answer = FaultInjector::Answer;
-  /// `given`, `brought`: the values of which a bit may be flipped.
-  Answer ask(Operation operation, const Tag& tag, const View& given, const View& brought);
+  /// Those of a call of which a bit may be flipped.
+  struct Values {
+    View given{};
+    View brought{};
+  };
+  /// Passes the call on, by `whole` or `less`, or not, as the injector answers.
+  template <typename Whole, typename Less>
+  void alter(Operation operation, const Values& values, Stream& stream, const Tag& tag,
+             const Whole& whole, const Less& less);
 
   FaultInjector& faults_;
 };

@@ -3,6 +3,7 @@
 #include "launch/faults/run_faults.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -16,7 +17,6 @@
 #include "device/device.h"
 #include "launch/flight/flight_folder.h"
 #include "launch/watch/last_words.h"
-#include "launch/watch/thread_stack.h"
 
 namespace zero {
 namespace {
@@ -31,7 +31,7 @@ constexpr std::chrono::seconds kForWatchdog{5};
 
 pid_t thread_of(Stream& stream) {
   pid_t thread = 0;
-  stream.submit_host("thread number", [&thread] { thread = thread_number(); });
+  stream.submit_host("thread number", [&thread] { thread = ::gettid(); });
   stream.synchronize();
   return thread;
 }
@@ -70,7 +70,7 @@ RunFaults::RunFaults(Communicator& ranks, FlightFile file, std::optional<Watchdo
                     watchdog_->obstacle()));
   }
   if (ranks.rank() == 0) add(watchdog_->warning());
-  watchdog_->know_thread("host thread", thread_number());
+  watchdog_->know_thread("host thread", ::gettid());
   watchdog_->watch();
 }
 
@@ -91,18 +91,6 @@ void RunFaults::record(const Mesh& mesh, Communicator& world) {
   std::iota(all.begin(), all.end(), 0);
   recorder_.know_group(ranks_, "hosts", std::move(all));
   of_hosts_.emplace(ranks_, recorder_);
-}
-
-std::vector<UnitListener*> RunFaults::unit_listeners() {
-  std::vector<UnitListener*> listeners{&recorder_};
-  if (injector_) listeners.push_back(injector_.get());
-  return listeners;
-}
-
-std::vector<PhaseListener*> RunFaults::phase_listeners() {
-  std::vector<PhaseListener*> listeners{&recorder_};
-  if (injector_) listeners.push_back(injector_.get());
-  return listeners;
 }
 
 void RunFaults::end_well() noexcept {

@@ -42,9 +42,13 @@ class RunFaults {
   /// be called again, if the same world is laid out anew.
   void record(const Mesh& mesh, Communicator& world);
 
-  // Listeners for the run's units and phases.
-  std::vector<UnitListener*> unit_listeners();
-  std::vector<PhaseListener*> phase_listeners();
+  /// Of the run's units or phases: `Listener` is UnitListener or PhaseListener.
+  template <typename Listener>
+  std::vector<Listener*> listeners() {
+    std::vector<Listener*> all{&recorder_};
+    if (injector_) all.push_back(injector_.get());
+    return all;
+  }
 
   /// The rank ends in good order, and its flight file with it.
   void end_well() noexcept;

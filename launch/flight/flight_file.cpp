@@ -14,7 +14,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <limits>
@@ -22,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/host.h"
+#include "base/nanoseconds.h"
 #include "launch/process/open_files.h"
 
 namespace zero {
@@ -77,21 +77,13 @@ flight::Header head_of(int rank, int world, std::uint64_t run, const flight::Siz
   header.sizes = sizes;
   header.run = run;
   header.process = ::getpid();
-  std::timespec wall{};
-  std::timespec_get(&wall, TIME_UTC);
-  header.created = std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec;
+  header.created = time_of_day();
   header.created_monotonic = FlightFile::now();
   copy_name(header.host, host_name());
   copy_name(header.boot, boot_id());
   header.step = -1;
   header.changed = header.created_monotonic;
   return header;
-}
-
-constexpr std::uint64_t what_of(flight::Kind kind, std::uint8_t detail, std::uint32_t group,
-                                std::uint64_t name) {
-  return static_cast<std::uint64_t>(kind) | std::uint64_t{detail} << 8 |
-         std::uint64_t{group & 0xffffU} << 16 | name << 32;
 }
 
 }  // namespace
@@ -182,18 +174,18 @@ void FlightFile::phase(std::int64_t step, std::string_view name) {
   step_ = step;
   flight::write(header_->step, step);
   flight::write(header_->phase, number);
-  add({.what = what_of(flight::Kind::phase, 0, 0, number), .enqueued = now()});
+  add({.what = flight::what_of(flight::Kind::phase, 0, 0, number), .enqueued = now()});
 }
 
 void FlightFile::compute(std::string_view unit, Phase phase) {
   const std::uint64_t number = name_number(unit);
   const auto detail = static_cast<std::uint8_t>(phase);
   flight::write(header_->compute, number << 8 | detail);
-  add({.what = what_of(flight::Kind::compute, detail, 0, number), .enqueued = now()});
+  add({.what = flight::what_of(flight::Kind::compute, detail, 0, number), .enqueued = now()});
 }
 
 void FlightFile::mean_step(double seconds) {
-  flight::write(header_->mean_step, static_cast<std::int64_t>(seconds * 1e9));
+  flight::write(header_->mean_step, to_nanoseconds(seconds));
 }
 
 void FlightFile::end() noexcept {
@@ -282,11 +274,11 @@ FlightFile::Ticket FlightFile::submit(const Submission& submission) {
   const std::uint64_t number = group.submitted + 1;
   const auto detail = static_cast<std::uint8_t>(
       submission.operation | (submission.disk_decides ? flight::kDiskDecides : 0));
-  const Ticket ticket =
-      add({.what = what_of(submission.kind, detail, submission.group, name_number(submission.name)),
-           .number = number,
-           .bytes = submission.bytes,
-           .enqueued = now()});
+  const Ticket ticket = add({.what = flight::what_of(submission.kind, detail, submission.group,
+                                                     name_number(submission.name)),
+                             .number = number,
+                             .bytes = submission.bytes,
+                             .enqueued = now()});
   flight::write(group.submitted, number);
   return ticket;
 }
@@ -302,8 +294,7 @@ void FlightFile::ended(Ticket ticket, std::int64_t time) noexcept {
   flight::Record* const record = find(ticket);
   if (record == nullptr) return;
   flight::write(record->ended, time);
-  flight::Group& group =
-      group_at(static_cast<std::uint32_t>(flight::read(record->what) >> 16) & 0xffffU);
+  flight::Group& group = group_at(flight::group_of({.what = flight::read(record->what)}));
   const std::uint64_t number = flight::read(record->number);
   if (flight::read(group.ended) < number) flight::write(group.ended, number);
   publish(time);

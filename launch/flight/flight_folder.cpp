@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <future>
@@ -24,6 +23,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/nanoseconds.h"
 #include "base/whole_number.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
@@ -63,9 +63,7 @@ bool is_own_file(const std::string& path) {
 /// Nanoseconds since the rank of a flight file last published anything. Of a file that cannot be
 /// read, such as one of another version: since the file was made or last written.
 std::int64_t age_of(const std::string& path) {
-  std::timespec wall{};
-  std::timespec_get(&wall, TIME_UTC);
-  std::int64_t age = std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec;
+  std::int64_t age = time_of_day();
   const std::string obstacle = failure_of([&] {
     const FlightReader file(path);
     age -= file.changed() + file.wall_clock_offset();

@@ -133,6 +133,19 @@ struct Record {
 };
 static_assert(sizeof(Record) == 64);
 
+/// Record::what, and its parts.
+constexpr std::uint64_t what_of(Kind kind, std::uint8_t detail, std::uint32_t group,
+                                std::uint64_t name) {
+  return static_cast<std::uint64_t>(kind) | std::uint64_t{detail} << 8 |
+         std::uint64_t{group & 0xffffU} << 16 | name << 32;
+}
+constexpr Kind kind_of(const Record& record) { return static_cast<Kind>(record.what & 0xff); }
+constexpr std::uint64_t detail_of(const Record& record) { return record.what >> 8 & 0xff; }
+constexpr std::uint32_t group_of(const Record& record) {
+  return static_cast<std::uint32_t>(record.what >> 16 & 0xffff);
+}
+constexpr std::uint64_t name_in(const Record& record) { return record.what >> 32; }
+
 /// Where the parts begin, in bytes.
 struct Offsets {
   explicit constexpr Offsets(const Sizes& sizes)

@@ -16,20 +16,12 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/nanoseconds.h"
 #include "collectives/operation.h"
 #include "engine/schedule.h"
 
 namespace zero {
 namespace {
-
-constexpr flight::Kind kind_of(const flight::Record& record) {
-  return static_cast<flight::Kind>(record.what & 0xff);
-}
-constexpr std::uint64_t detail_of(const flight::Record& record) { return record.what >> 8 & 0xff; }
-constexpr std::uint32_t group_of(const flight::Record& record) {
-  return static_cast<std::uint32_t>(record.what >> 16 & 0xffff);
-}
-constexpr std::uint64_t name_in(const flight::Record& record) { return record.what >> 32; }
 
 /// Of a group's collectives; the files of no run come to it.
 constexpr std::uint64_t kLargestNumber = std::numeric_limits<std::int64_t>::max();
@@ -264,7 +256,7 @@ LastWords FlightReader::last_words() const {
 FlightState FlightReader::read() const {
   FlightState state = fixed_;
   state.step = std::max<std::int64_t>(-1, flight::read(head().step));
-  state.mean_step_seconds = static_cast<double>(time_in(flight::read(head().mean_step))) * 1e-9;
+  state.mean_step_seconds = to_seconds(time_in(flight::read(head().mean_step)));
   state.phase = name_of(flight::read(head().phase));
   const std::uint64_t compute = flight::read(head().compute);
   if (compute != 0) state.compute = compute_text(compute & 0xff, name_of(compute >> 8));

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/nanoseconds.h"
 #include "collectives/communicator.h"
 #include "collectives/mesh.h"
 
@@ -135,8 +136,7 @@ void FlightRecorder::phase(std::int64_t step, std::string_view name) {
     timed_step_ = step;
     step_began_ = FlightFile::now();
   } else if (step_began_ != 0 && ends_step(name)) {
-    const double seconds =
-        static_cast<double>(FlightFile::now() - std::exchange(step_began_, 0)) * 1e-9;
+    const double seconds = to_seconds(FlightFile::now() - std::exchange(step_began_, 0));
     if (++steps_ == 1) return;  // warms up
     mean_step_ = steps_ == 2 ? seconds : mean_step_ + kNewest * (seconds - mean_step_);
     file_.mean_step(mean_step_);
@@ -182,7 +182,7 @@ std::optional<std::int64_t> FlightRecorder::time_of(const Mark& mark, FlightFile
   const std::int64_t now = FlightFile::now();
   if (!anchor_) anchor_ = {mark, now};
   const std::optional<double> since = mark.seconds_since(anchor_->mark);
-  std::int64_t time = anchor_->time + static_cast<std::int64_t>(since.value_or(0) * 1e9);
+  std::int64_t time = anchor_->time + to_nanoseconds(since.value_or(0));
   // A point lies between its submission and now: what contradicts that is the anchor's error.
   const std::int64_t right = std::clamp(time, std::min(file_.enqueued(ticket), now), now);
   anchor_->time += right - time;

@@ -5,15 +5,9 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/nanoseconds.h"
+
 namespace zero {
-namespace {
-
-double seconds_between(std::int64_t from, std::int64_t to) {
-  return (static_cast<double>(to) - static_cast<double>(from)) * 1e-9;
-}
-
-}  // namespace
-
 void StragglerFinder::add(const FlightRing& ring) {
   std::vector<std::uint64_t> known;
   for (const FlightGroup& group : ring.groups) {
@@ -27,7 +21,7 @@ void StragglerFinder::add(const FlightRing& ring) {
     const std::int64_t start = call.started + ring.shift;
     Arrivals& arrivals = arrivals_[{known[record.group], call.number}];
     if (arrivals.come == 0) arrivals = {.ranks = ranks, .first = start};
-    arrivals.starts += seconds_between(arrivals.first, start);
+    arrivals.starts += to_seconds(start - arrivals.first);
     if (++arrivals.come > 1 && start < arrivals.last) continue;
     arrivals.last = start;
     arrivals.last_rank = ring.rank;
@@ -41,7 +35,7 @@ Stragglers StragglerFinder::find() const {
     if (arrivals.come != arrivals.ranks) continue;
     ++result.collectives;
     const double all =
-        seconds_between(arrivals.first, arrivals.last) * static_cast<double>(arrivals.come);
+        to_seconds(arrivals.last - arrivals.first) * static_cast<double>(arrivals.come);
     const double waited = std::max(0.0, all - arrivals.starts);
     result.seconds += waited;
     Straggler& straggler = found[arrivals.last_rank];

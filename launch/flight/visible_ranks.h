@@ -45,9 +45,10 @@ class VisibleRanks {
   /// Whether that host has said nothing for a while. Then nothing is known of its ranks but that
   /// the first, which speaks for it, seems to be stopped.
   virtual bool is_silent(int) const { return false; }
-  /// Whether that host's system answers no more, by the network of the heartbeats: it, or its
-  /// network, has failed. Then it is silent too.
-  virtual bool is_unreachable(int) const { return false; }
+  /// Whether that host's system answers no more, by the network of the heartbeats, or somebody
+  /// between has cut its connection and it has not come back: it, or its network, has failed. Then
+  /// it is silent too.
+  virtual bool is_cut_off(int) const { return false; }
   /// Whether this rank tells of faults that no host finds alone.
   virtual bool decides_for_all() const { return true; }
 };

@@ -100,7 +100,8 @@ AnswerSession::AnswerSession(const GenerateFlags& flags, Interrupts& interrupts,
                              Communicator& world, RunFaults* faults)
     : flags_(flags),
       interrupts_(interrupts),
-      phases_(faults == nullptr ? std::vector<PhaseListener*>{} : faults->phase_listeners()),
+      phases_(faults == nullptr ? std::vector<PhaseListener*>{}
+                                : faults->listeners<PhaseListener>()),
       device_kind_(device_kind(flags, world.size())),
       threads_(threads_of(flags, world.local_size())),
       device_(world.size() > 1 ? open_device(device_kind_, threads_) : nullptr),

@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
+#include "base/nanoseconds.h"
 #include "collectives/agreement.h"
 #include "files/disk_calls.h"
 #include "files/file_system.h"
@@ -90,10 +90,7 @@ std::string MemoryPlace::text() const {
 }
 
 MemoryTraceFile::MemoryTraceFile(MemoryTraceOptions options)
-    : options_(std::move(options)),
-      run_(std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::system_clock::now().time_since_epoch())
-               .count()) {
+    : options_(std::move(options)), run_(time_of_day()) {
   check_trace_target(options_.path);
   open();
   aside_ = set_aside(options_.path);

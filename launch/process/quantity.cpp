@@ -143,7 +143,8 @@ std::string duration_text(double seconds) {
   const auto whole = static_cast<long long>(std::ceil(std::max(0.0, std::min(seconds, 1e12))));
   if (whole < 60) return fmt::format("{} s", whole);
   if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
-  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+  if (whole < 86400) return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+  return fmt::format("{} d {:02} h", whole / 86400, whole % 86400 / 3600);
 }
 
 std::string bytes_text(double bytes) {

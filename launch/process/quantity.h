@@ -30,7 +30,7 @@ double compute_rate(std::string_view text, std::string_view place);
 /// "5us", "30 s", "10min", "3000h": seconds.
 double seconds_with_unit(std::string_view text, std::string_view place);
 
-/// "42 s", "3 min 07 s", "2 h 05 min".
+/// "42 s", "3 min 07 s", "2 h 05 min", "3 d 04 h".
 std::string duration_text(double seconds);
 /// "512 B", "1.50 MiB", "12.3 GiB".
 std::string bytes_text(double bytes);

@@ -9,9 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/ip/network_v4.hpp>
 #include <cerrno>
-#include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -22,6 +21,8 @@
 
 namespace zero {
 namespace {
+
+namespace ip = boost::asio::ip;
 
 std::string address_text(const sockaddr& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
@@ -39,16 +40,12 @@ std::string address_text(const sockaddr& address) {
 
 /// Whether an address of IPv4 is in a network such as 10.0.0.0/16; false if either is none.
 bool is_in_network(const std::string& address, const std::string& network) {
-  const std::size_t slash = network.find('/');
-  in_addr one{};
-  in_addr other{};
-  if (slash == std::string::npos || ::inet_pton(AF_INET, address.c_str(), &one) != 1 ||
-      ::inet_pton(AF_INET, network.substr(0, slash).c_str(), &other) != 1) {
-    return false;
-  }
-  const int bits = std::clamp(std::atoi(network.c_str() + slash + 1), 0, 32);
-  const std::uint64_t mask = ~std::uint64_t{0} << (32 - bits);
-  return ((ntohl(one.s_addr) ^ ntohl(other.s_addr)) & mask) == 0;
+  boost::system::error_code no_address;
+  boost::system::error_code no_network;
+  const auto one = ip::make_address_v4(address, no_address);
+  const auto other = ip::make_network_v4(network, no_network);
+  return !no_address && !no_network &&
+         ip::network_v4(one, other.prefix_length()).network() == other.network();
 }
 
 /// Which addresses a variable selects.

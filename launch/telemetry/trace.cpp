@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/nanoseconds.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "files/disk_calls.h"
@@ -178,8 +179,7 @@ double write_trace(Communicator& communicator, Device& device, const RankTrace& 
   const std::vector<std::int64_t> shifts = clock_shifts(communicator, device);
   const std::int64_t begin = gather(communicator, device, nanoseconds(origin))[0];
   const auto own_error = static_cast<std::int64_t>(std::ceil(trace.clock_error * 1e9));
-  const double error =
-      static_cast<double>(std::ranges::max(gather(communicator, device, own_error))) * 1e-9;
+  const double error = to_seconds(std::ranges::max(gather(communicator, device, own_error)));
   std::string mine = trace_events(trace, rank, shifts[static_cast<std::size_t>(rank)] - begin);
   const std::vector<std::int64_t> sizes =
       gather(communicator, device, static_cast<std::int64_t>(mine.size()));

@@ -168,22 +168,23 @@ class Run {
     if (auto* const own = observers_->instruments()) listening_.emplace(device_->world(), *own);
     mesh_ = std::make_unique<Mesh>(device_->world(), config.mesh);
     faults_->record(*mesh_, device_->world());
-    trainer_ = std::make_unique<Trainer>(TrainerParts{.config = config,
-                                                      .batches = *prepared_.batches,
-                                                      .mesh = *mesh_,
-                                                      .device = device_->device(),
-                                                      .console = console_,
-                                                      .log = prepared_.log.get(),
-                                                      .folder_lock = prepared_.folder_lock.get(),
-                                                      .plans = plans_,
-                                                      .cores_are_shared = !placement.shared.empty(),
-                                                      .instruments = observers_->instruments(),
-                                                      .memory_trace = observers_->memory_trace(),
-                                                      .unit_listeners = faults_->unit_listeners(),
-                                                      .phase_listeners = faults_->phase_listeners(),
-                                                      .progress = &process_.progress,
-                                                      .signals = &process_.signals,
-                                                      .started = process_.started});
+    trainer_ = std::make_unique<Trainer>(
+        TrainerParts{.config = config,
+                     .batches = *prepared_.batches,
+                     .mesh = *mesh_,
+                     .device = device_->device(),
+                     .console = console_,
+                     .log = prepared_.log.get(),
+                     .folder_lock = prepared_.folder_lock.get(),
+                     .plans = plans_,
+                     .cores_are_shared = !placement.shared.empty(),
+                     .instruments = observers_->instruments(),
+                     .memory_trace = observers_->memory_trace(),
+                     .unit_listeners = faults_->listeners<UnitListener>(),
+                     .phase_listeners = faults_->listeners<PhaseListener>(),
+                     .progress = &process_.progress,
+                     .signals = &process_.signals,
+                     .started = process_.started});
     const int status = trainer_->run();
     faults_->end_well();
     return status;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/message_text.h"
+#include "base/nanoseconds.h"
 #include "launch/watch/wait_graph.h"
 
 namespace zero {
@@ -24,9 +25,7 @@ enum class Tense : std::uint8_t { present, past };
 
 constexpr std::size_t kMostLines = 12;  // of other waits
 
-double seconds(std::int64_t from, std::int64_t to) {
-  return std::max(0.0, (static_cast<double>(to) - static_cast<double>(from)) * 1e-9);
-}
+double seconds(std::int64_t from, std::int64_t to) { return std::max(0.0, to_seconds(to - from)); }
 
 std::string step_text(std::int64_t step) {
   return step < 0 ? "before the first step" : fmt::format("of step {}", step);

@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "base/message_text.h"
+#include "base/nanoseconds.h"
 #include "launch/flight/flight_folder.h"
+#include "launch/process/quantity.h"
 #include "launch/watch/doctor.h"
 #include "launch/watch/last_words.h"
 
@@ -23,22 +25,17 @@ namespace {
 
 constexpr std::size_t kStragglersShown = 5;
 
-/// ", written at 17:29:04, 3 min ago", of nanoseconds since 1970; with the date if a day is over.
+/// ", written at 17:29:04, 3 min 07 s ago", of nanoseconds since 1970; with the date if a day is
+/// over.
 std::string written_text(std::int64_t written) {
-  constexpr std::int64_t kMinute = 60;
-  constexpr std::int64_t kHour = 60 * kMinute;
-  constexpr std::int64_t kDay = 24 * kHour;
+  constexpr double kDay = 86400;
   const std::time_t when = written / 1'000'000'000;
-  const std::int64_t age = std::max<std::int64_t>(0, std::time(nullptr) - when);
+  const double age = std::difftime(std::time(nullptr), when);
   std::tm local{};
   std::array<char, 32> text{};
   ::localtime_r(&when, &local);
   std::strftime(text.data(), text.size(), age < kDay ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &local);
-  const std::string ago = age < kMinute ? fmt::format("{} s", age)
-                          : age < kHour ? fmt::format("{} min", age / kMinute)
-                          : age < kDay  ? fmt::format("{} h", age / kHour)
-                                        : counted(age / kDay, "day");
-  return fmt::format(", written at {}, {} ago", text.data(), ago);
+  return fmt::format(", written at {}, {} ago", text.data(), duration_text(age));
 }
 
 /// "step 812 (ranks 0-2), 811 (rank 3)"
@@ -168,7 +165,7 @@ nlohmann::ordered_json json_of(const Examination& examination) {
   nlohmann::ordered_json written;
   nlohmann::ordered_json well;
   if (!ranks.empty()) run = fmt::format("{:016x}", ranks.front().run);
-  if (!ranks.empty()) written = static_cast<double>(examination.written) * 1e-9;
+  if (!ranks.empty()) written = to_seconds(examination.written);
   if (!ranks.empty()) well = examination.ended_well();
   if (examination.newest_checkpoint) newest = *examination.newest_checkpoint;
   nlohmann::ordered_json json{{"folder", examination.folder},

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/nanoseconds.h"
 #include "launch/watch/wait_graph.h"
 
 namespace zero {
@@ -15,8 +16,6 @@ namespace {
 
 /// The part of the limit up to which a wait is not looked into.
 constexpr double kUnsuspicious = 4;
-
-std::int64_t to_nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
 
 enum class GroupRanks : std::uint8_t { known, unknown };
 
@@ -84,12 +83,11 @@ bool is_disk_phase(std::string_view phase) {
 double noticed_within(double mean_step_seconds) { return std::max(3.0, 5 * mean_step_seconds); }
 
 double hang_limit(double mean_step_seconds) {
-  constexpr double kLooks = static_cast<double>(3 * FaultFinder::kBetweenLooks) / 1e9;
-  return noticed_within(mean_step_seconds) - kLooks;
+  return noticed_within(mean_step_seconds) - to_seconds(3 * FaultFinder::kBetweenLooks);
 }
 
-double suspicious_seconds(double hang_seconds) {
-  return (hang_seconds > 0 ? hang_seconds : hang_limit(0)) / kUnsuspicious;
+std::int64_t suspicious_wait(double hang_seconds) {
+  return to_nanoseconds((hang_seconds > 0 ? hang_seconds : hang_limit(0)) / kUnsuspicious);
 }
 
 bool is_between_passes(const FlightState& state) { return state.open.empty() && !is_pass(state); }
@@ -97,6 +95,7 @@ bool is_between_passes(const FlightState& state) { return state.open.empty() && 
 FaultFinder::FaultFinder(const VisibleRanks& ranks, double hang_seconds)
     : ranks_(ranks),
       hang_seconds_(hang_seconds),
+      suspicious_(suspicious_wait(hang_seconds)),
       watched_(static_cast<std::size_t>(ranks.count())) {}
 
 std::int64_t FaultFinder::counted_since(std::optional<std::int64_t>& looked, std::int64_t now) {
@@ -157,22 +156,17 @@ Finding FaultFinder::find_deaths(std::int64_t passed) {
 }
 
 bool FaultFinder::is_of_dead_host(int index) {
-  const int host = ranks_.host_of(index);
-  const bool first = index > 0 && ranks_.host_of(index - 1) != host;
-  if (!first) return false;
-  if (!ranks_.is_unreachable(index)) {
+  if (!is_first_of_host(index)) return false;
+  if (!ranks_.is_cut_off(index)) {
     at(index).lost.reset();
     return false;
   }
   if (!at(index).lost) at(index).lost = looked_;
-  const auto waits_for = [this](int i, std::int64_t time) {
-    return !ranks_.is_silent(i) && at(i).quiet >= time;
-  };
   bool any = false;
   std::set<int> there;
   for (int i = 0; i < ranks_.count(); ++i) {
-    any = any || waits_for(i, kForLostHost);
-    if (ranks_.host_of(i) == host) there.insert(ranks_.rank(i));
+    any = any || is_seen_quiet(i, kForLostHost);
+    if (ranks_.host_of(i) == ranks_.host_of(index)) there.insert(ranks_.rank(i));
   }
   if (!any) return false;
   const RankSet all = read_all();
@@ -191,7 +185,7 @@ bool FaultFinder::is_of_dead_host(int index) {
   const std::int64_t limit = has_gone_on ? usual_limit(all) : kForLostHost;
   return std::ranges::any_of(all.blame.inside, [&](int i) {
     const FlightState& state = all.states[static_cast<std::size_t>(i)];
-    if (!waits_for(i, limit) || (has_gone_on && !has_usual_time(state))) return false;
+    if (!is_seen_quiet(i, limit) || (has_gone_on && !has_usual_time(state))) return false;
     return std::ranges::any_of(
         state.open, [&](const auto& each) { return each.started != 0 && with_it(each); });
   });
@@ -200,7 +194,7 @@ bool FaultFinder::is_of_dead_host(int index) {
 /// Ranks below that have left say nothing any more.
 bool FaultFinder::first_that_lives() const {
   for (int i = 0; i < ranks_.self(); ++i) {
-    if (watched_[static_cast<std::size_t>(i)].left || ranks_.ended(i)) continue;
+    if (at(i).left || ranks_.ended(i)) continue;
     const auto activity = ranks_.activity(i);
     if (activity && activity->stopped) continue;
     if (!ranks_.read(i).over) return false;
@@ -219,7 +213,7 @@ void FaultFinder::hold(int index, const std::optional<host::Activity>& activity,
   // What came before was not looked into, and others may not have waited yet.
   const bool first = one.held == 0 && !one.by_disk;
   if (first) {
-    one.held = std::min(one.quiet - passed, to_nanoseconds(suspicious_seconds(hang_seconds_)));
+    one.held = std::min(one.quiet - passed, suspicious_);
   }
   if (!activity) {
     one.held += passed;
@@ -268,15 +262,16 @@ std::int64_t FaultFinder::patience_with(int index, bool stopped, const RankSet& 
 
 bool FaultFinder::all_held(const RankSet& ranks, std::int64_t time) const {
   return std::ranges::all_of(ranks.blame.inside, [&](int i) {
-    const int index = ranks.indices[static_cast<std::size_t>(i)];
-    return watched_[static_cast<std::size_t>(index)].held >= time;
+    return at(ranks.indices[static_cast<std::size_t>(i)]).held >= time;
   });
 }
 
-bool FaultFinder::others_wait(const RankSet& all, std::int64_t time) const {
-  return std::ranges::any_of(all.blame.inside, [&](int index) {
-    return !ranks_.is_silent(index) && watched_[static_cast<std::size_t>(index)].quiet >= time;
-  });
+bool FaultFinder::is_seen_quiet(int index, std::int64_t time) const {
+  return !ranks_.is_silent(index) && at(index).quiet >= time;
+}
+
+bool FaultFinder::is_first_of_host(int index) const {
+  return index == 0 || ranks_.host_of(index - 1) != ranks_.host_of(index);
 }
 
 bool FaultFinder::is_stuck(const RankSet& all, std::int64_t limit) const {
@@ -297,10 +292,6 @@ bool FaultFinder::is_stuck(const RankSet& all, std::int64_t limit) const {
 
 void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::int64_t usual,
                                 Finding& found) {
-  const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
-  const auto among = [](const std::vector<int>& some, int i) {
-    return std::ranges::find(some, i) != some.end();
-  };
   const bool decides = !all.blame.inside.empty() && first_that_lives();
   const bool disk_decides = std::ranges::any_of(all.states, waits_for_disks);
   // The evidence begins a look after the first that sees others wait, and ends with a part of one.
@@ -309,12 +300,11 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
   for (int i = 0; i < ranks_.count(); ++i) {
     const FlightState& state = all.states[static_cast<std::size_t>(i)];
     const bool silent = ranks_.is_silent(i);
-    const bool blamed = among(all.blame.blamed, i);
+    const bool blamed = std::ranges::binary_search(all.blame.blamed, i);
     const bool may_be_stopped = (all.blame.blamed.empty() || silent) && !state.over;
     const bool examined = decides || (blamed && i == ranks_.self());
-    const bool unseen =
-        ranks_.is_unreachable(i) || (silent && i > 0 && ranks_.host_of(i - 1) == ranks_.host_of(i));
-    const bool early = at(i).quiet < shortest;
+    const bool unseen = ranks_.is_cut_off(i) || (silent && !is_first_of_host(i));
+    const bool early = at(i).quiet < suspicious_;
     const bool worth = early ? blamed && is_between_passes(state) : blamed || may_be_stopped;
     if (at(i).quiet == 0 || !worth || !examined || unseen) {
       forget(i);
@@ -343,12 +333,12 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
       found.self_suspected = (rule == Rule::none ? at(i).quiet : at(i).held) >= limit / 2 ||
                              at(i).loop.time() >= loop_limit / 2;
     }
-    if (rule == Rule::none || (rule == Rule::step && !blamed && !among(all.blame.inside, i))) {
-      forget_held(i);
-    }
+    const bool inside = std::ranges::binary_search(all.blame.inside, i);
+    if (rule == Rule::none || (rule == Rule::step && !blamed && !inside)) forget_held(i);
     const std::int64_t late = std::max(at(i).held - limit, at(i).loop.time() - loop_limit);
     if (!decides || late < 0 || !(blamed || stopped)) continue;
-    if (silent && !others_wait(all, usual)) continue;
+    const auto waits = [&](int j) { return is_seen_quiet(j, usual); };
+    if (silent && std::ranges::none_of(all.blame.inside, waits)) continue;
     if (late < patience_with(i, stopped, all)) continue;
     found.culprits.push_back(i);
     if (stopped) found.stopped.push_back(i);
@@ -360,10 +350,9 @@ void FaultFinder::find_culprits(const RankSet& all, std::int64_t passed, std::in
 
 Finding FaultFinder::find_hangs(std::int64_t passed) {
   Finding found;
-  const std::int64_t shortest = to_nanoseconds(suspicious_seconds(hang_seconds_));
   bool any = false;
   for (int i = 0; i < ranks_.count() && !any; ++i) {
-    any = at(i).quiet >= shortest || (at(i).quiet > 0 && is_between_passes(ranks_.read(i)));
+    any = at(i).quiet >= suspicious_ || (at(i).quiet > 0 && is_between_passes(ranks_.read(i)));
   }
   if (!any) return found;
   const RankSet all = read_all();

@@ -31,7 +31,7 @@ struct Finding {
 };
 
 /// Who holds up others (WaitGraph::blamed()), by index in the states of some ranks: of a host, or
-/// of all that are seen.
+/// of all that are seen. Ascending.
 struct Blame {
   std::vector<int> blamed{};  ///< without ranks that have ended in good order
   std::vector<int> inside{};  ///< the ranks that are in collectives of known groups
@@ -59,9 +59,9 @@ inline constexpr double kLeastHangSeconds = 1;
 /// or busy host not this long.
 inline constexpr double kLeastDiskHangSeconds = 10;
 
-/// Shorter waits belong to every run and are not looked into: a quarter of `hang_seconds`, or,
-/// where that is 0, of the least hang_limit().
-double suspicious_seconds(double hang_seconds);
+/// Shorter waits, in nanoseconds, belong to every run and are not looked into: a quarter of
+/// `hang_seconds`, or, where that is 0, of the least hang_limit().
+std::int64_t suspicious_wait(double hang_seconds);
 
 /// Whether the rank is in no pass of the model and in no collective. There a wait is looked into
 /// from the first look on that finds nothing published: if the rank loops, no other time counts.
@@ -81,10 +81,10 @@ bool is_between_passes(const FlightState& state);
 /// decides for its host.
 ///
 /// Where that time does not count, a rank for which others wait hangs if it does nothing but
-/// compute (LoopEvidence) for hang_limit(), or the least one if people have given less: it has no
-/// call to the disk, gives no sign of life and has submitted no collective that has not ended. A
-/// pass of the model whose time is unknown, in the first steps, the first validation or of a
-/// prompt, may compute for long, and is left out.
+/// compute (LoopEvidence) for the same limit, hang_limit(0) at least: it has no call to the disk,
+/// gives no sign of life and has submitted no collective that has not ended. A pass of the model
+/// whose time is unknown, in the first steps, the first validation or of a prompt, may compute for
+/// long, and is left out.
 ///
 /// Another rule holds for a rank for which others wait where a disk decides, without a timeout
 /// (WaitLimits::disk_phase), in load, save and end too: it hangs if for kLeastDiskHangSeconds and
@@ -95,7 +95,7 @@ bool is_between_passes(const FlightState& state);
 /// A rank of this host that others wait for, and that has crashed, is dead before its process ends:
 /// a core dump takes its time.
 ///
-/// A host that answers no more (VisibleRanks::is_unreachable) may be there, and only the network of
+/// A host that answers no more (VisibleRanks::is_cut_off) may be there, and only the network of
 /// the heartbeats gone. It is dead once a rank that is seen has waited for kForLostHost in a
 /// collective with ranks of it, and nobody that is seen is to blame for that; or, if such a
 /// collective has ended since the loss, for hang_limit() in forward, backward, update, validation
@@ -106,7 +106,7 @@ bool is_between_passes(const FlightState& state);
 /// nobody has.
 class FaultFinder {
  public:
-  /// `hang_seconds`: as in suspicious_seconds(). `ranks` must outlive this object.
+  /// `hang_seconds`: as in suspicious_wait(). `ranks` must outlive this object.
   FaultFinder(const VisibleRanks& ranks, double hang_seconds);
 
   /// At `now`, nanoseconds, later than the last. Look every kBetweenLooks.
@@ -178,12 +178,15 @@ class FaultFinder {
   std::int64_t patience_with(int index, bool stopped, const RankSet& all) const;
   RankSet only(int host, const RankSet& all) const;
   bool all_held(const RankSet& ranks, std::int64_t time) const;
-  /// Whether a rank of a host that is not silent has been in a collective for so long.
-  bool others_wait(const RankSet& all, std::int64_t time) const;
+  /// Whether the rank's host is not silent, and the rank has published nothing for so long.
+  bool is_seen_quiet(int index, std::int64_t time) const;
+  bool is_first_of_host(int index) const;
   Watched& at(int index) { return watched_[static_cast<std::size_t>(index)]; }
+  const Watched& at(int index) const { return watched_[static_cast<std::size_t>(index)]; }
 
   const VisibleRanks& ranks_;
   double hang_seconds_;
+  std::int64_t suspicious_;
   std::vector<Watched> watched_;
   std::optional<std::int64_t> looked_{};
   std::int64_t since_death_ = 0;

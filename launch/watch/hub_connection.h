@@ -44,8 +44,8 @@ class HubConnection {
   HubConnection& operator=(const HubConnection&) = delete;
 
   /// Throws boost::system::system_error if the connection is lost, and zero::Error if the hub
-  /// refuses the request. If it was lost before, makes it again without a hello, which the hub
-  /// itself does without.
+  /// refuses the request. Makes a connection that was lost again, without a hello: the hub, which
+  /// says none on its own, asks then, and others call return_after() first.
   Message ask(const Message& request);
   /// Of a connection that was lost like this: tries at once behind an end or a reset, and then less
   /// and less often, every 2 s at last, at all addresses in turn, the last good one first. Behind

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/message_text.h"
+#include "base/nanoseconds.h"
 #include "launch/watch/fault_finder.h"
 #include "launch/watch/last_words.h"
 
@@ -22,13 +23,13 @@ constexpr std::int64_t kBetweenStates = 5;
 
 }  // namespace
 
-bool JobRanks::Other::is_unreachable() const {
+bool JobRanks::Other::is_cut_off() const {
   if (has_left()) return false;
   return loss == PeerLoss::unreachable || (loss == PeerLoss::reset && silence >= kSilent);
 }
 
 bool JobRanks::Other::is_silent() const {
-  return is_unreachable() || (!has_left() && silence >= kSilent);
+  return is_cut_off() || (!has_left() && silence >= kSilent);
 }
 
 /// Behind its first rank's name.
@@ -47,7 +48,7 @@ std::string JobRanks::Other::failed_text() const {
 JobRanks::JobRanks(const VisibleRanks& here, const HeartbeatLink* link, double hang_seconds)
     : here_(here),
       link_(link),
-      suspicious_(static_cast<std::int64_t>(suspicious_seconds(hang_seconds) * 1e9)),
+      suspicious_(suspicious_wait(hang_seconds)),
       count_(here.count()),
       shown_(static_cast<std::size_t>(here.count())) {
   if (link == nullptr) return;
@@ -140,10 +141,10 @@ FlightState JobRanks::read(int index) const {
   state.over = state.over || other.has_left();
   if (other.is_silent() && index == other.first) {
     state.process_state =
-        other.is_unreachable()
+        other.is_cut_off()
             ? other.failed_text()
             : fmt::format("has given no sign of life for {}: it is stopped, or its host hangs",
-                          wait_text(static_cast<double>(other.silence) * 1e-9));
+                          wait_text(to_seconds(other.silence)));
   }
   return state;
 }
@@ -164,11 +165,10 @@ std::string JobRanks::end_of(int index, std::optional<std::int64_t> kills_before
   }
   const std::scoped_lock lock(mutex_);
   const Other& other = other_of(index);
-  const std::string silence =
-      other.is_silent() ? fmt::format(", {} after its last sign of life",
-                                      wait_text(static_cast<double>(other.silence) * 1e-9))
-                        : "";
-  if (other.is_unreachable()) return other.failed_text();
+  const std::string silence = other.is_silent() ? fmt::format(", {} after its last sign of life",
+                                                              wait_text(to_seconds(other.silence)))
+                                                : "";
+  if (other.is_cut_off()) return other.failed_text();
   return death_text(other.states.front().last_words.text, {}, {}) + silence;
 }
 
@@ -187,15 +187,15 @@ bool JobRanks::is_silent(int index) const {
   return other_of(index).is_silent();
 }
 
-bool JobRanks::any_unreachable() const {
+bool JobRanks::any_cut_off() const {
   const std::scoped_lock lock(mutex_);
-  return std::ranges::any_of(others_, &Other::is_unreachable);
+  return std::ranges::any_of(others_, &Other::is_cut_off);
 }
 
-bool JobRanks::is_unreachable(int index) const {
+bool JobRanks::is_cut_off(int index) const {
   if (is_here(index)) return false;
   const std::scoped_lock lock(mutex_);
-  return other_of(index).is_unreachable();
+  return other_of(index).is_cut_off();
 }
 
 }  // namespace zero

@@ -19,7 +19,7 @@ namespace zero {
 class JobRanks final : public VisibleRanks {
  public:
   /// `here` and `link` must outlive this object. A null link: this host alone. `hang_seconds`: as
-  /// in suspicious_seconds().
+  /// in suspicious_wait().
   JobRanks(const VisibleRanks& here, const HeartbeatLink* link, double hang_seconds);
 
   /// Takes over what the link has heard. At `now`, nanoseconds, later than the last; before a
@@ -30,8 +30,8 @@ class JobRanks final : public VisibleRanks {
 
   /// Indices from here on are of other hosts.
   int count_here() const { return here_.count(); }
-  /// Whether a host answers no more.
-  bool any_unreachable() const;
+  /// Whether a host is_cut_off().
+  bool any_cut_off() const;
   /// How a rank has ended, as far as is known here. For a rank of this host: the kills for lack of
   /// memory before that, and after.
   std::string end_of(int index, std::optional<std::int64_t> kills_before = {},
@@ -46,7 +46,7 @@ class JobRanks final : public VisibleRanks {
   std::optional<host::Activity> activity(int index) const override;
   int host_of(int index) const override;
   bool is_silent(int index) const override;
-  bool is_unreachable(int index) const override;
+  bool is_cut_off(int index) const override;
   bool decides_for_all() const override { return link_ == nullptr || link_->is_hub(); }
 
  private:
@@ -61,7 +61,7 @@ class JobRanks final : public VisibleRanks {
     std::int64_t silence = 0;           // nanoseconds without a heartbeat, as this rank looked
     bool is_silent() const;
     /// Lost, and perhaps there: it may come back. Behind a reset it does so at once if it can.
-    bool is_unreachable() const;
+    bool is_cut_off() const;
     std::string failed_text() const;
     bool has_left() const { return heartbeat && heartbeat->leaves; }
   };

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/message_text.h"
+#include "base/nanoseconds.h"
 #include "collectives/long_wait.h"
 #include "launch/flight/flight_file.h"
 #include "launch/watch/fault_finder.h"
@@ -49,7 +50,7 @@ Diagnosis of_watchdogs(const std::vector<FlightState>& ranks) {
   Diagnosis all;
   std::set<int> culprits;
   for (const FlightState& state : ranks) {
-    const std::optional<Diagnosis> found = judgement_in(state.last_words);
+    const std::optional<Diagnosis> found = diagnosis_in(state.last_words);
     if (!found) continue;
     // Ranks that wait for one that died may look like ranks that hang.
     const bool first = all.what == Diagnosis::What::nothing;
@@ -131,7 +132,7 @@ Diagnosis of_end(const Evidence& found, double waited) {
       "no rank told of a fault: the job was probably ended from outside; all ranks ended within "
       "{} of each other, and none had waited for longer than {}: look at the logs of launcher and "
       "scheduler, and at dmesg (SIGKILL, no memory left, a host that went down)",
-      wait_text(static_cast<double>(last.changed - first.changed) * 1e-9), wait_text(waited)));
+      wait_text(to_seconds(last.changed - first.changed)), wait_text(waited)));
   return ended;
 }
 

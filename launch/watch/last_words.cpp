@@ -32,22 +32,22 @@ std::string death_text(const std::string& last_words, std::optional<std::int64_t
   return "ended without a word: by SIGKILL, a crash or the like";
 }
 
-LastWords words_of(const Diagnosis& judgement) {
+LastWords words_of(const Diagnosis& diagnosis) {
   return {.kind = LastWords::Kind::finding,
-          .text = fmt::format("{}", fmt::join(judgement.lines, "\n")),
-          .what = judgement.what,
-          .culprits = judgement.culprits,
-          .waited_seconds = judgement.waited_seconds};
+          .text = fmt::format("{}", fmt::join(diagnosis.lines, "\n")),
+          .what = diagnosis.what,
+          .culprits = diagnosis.culprits,
+          .waited_seconds = diagnosis.waited_seconds};
 }
 
-std::optional<Diagnosis> judgement_in(const LastWords& last_words) {
+std::optional<Diagnosis> diagnosis_in(const LastWords& last_words) {
   if (last_words.what == FoundFault::nothing) return std::nullopt;
-  Diagnosis judgement{.what = last_words.what,
+  Diagnosis diagnosis{.what = last_words.what,
                       .culprits = last_words.culprits,
                       .waited_seconds = last_words.waited_seconds};
   std::istringstream text(last_words.text);
-  for (std::string line; std::getline(text, line);) judgement.lines.push_back(line);
-  return judgement;
+  for (std::string line; std::getline(text, line);) diagnosis.lines.push_back(line);
+  return diagnosis;
 }
 
 bool is_own_error(const LastWords& last_words) {

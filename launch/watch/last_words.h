@@ -23,9 +23,9 @@ std::string death_text(const std::string& last_words, std::optional<std::int64_t
                        std::optional<std::int64_t> kills_now);
 
 /// The last words of a watchdog, a finding.
-LastWords words_of(const Diagnosis& judgement);
+LastWords words_of(const Diagnosis& diagnosis);
 /// What it found; nothing: the last words are no watchdog's.
-std::optional<Diagnosis> judgement_in(const LastWords& last_words);
+std::optional<Diagnosis> diagnosis_in(const LastWords& last_words);
 
 /// Whether they are an error, other than that the rank has waited for others for too long.
 bool is_own_error(const LastWords& last_words);

@@ -37,9 +37,10 @@ class LostHosts {
   /// missing for kUnsaid, and one when they are back. Of a host whose process has ended others
   /// tell.
   std::vector<std::string> note(const Losses& losses, Clock::time_point now);
-  /// How the host is lost; nothing: it is not. An end, which is a death, is believed once it has
-  /// been noted for kBeforeBelief; another loss at once, since it blames nobody: JobRanks counts
-  /// the silence behind it. A host is back once its connection is, and a heartbeat has come by it.
+  /// How the host is lost; nothing: it is not. An end means a death, and is believed once it has
+  /// been noted for kBeforeBelief. Another loss blames nobody, since JobRanks counts the silence
+  /// behind it, and is believed at once. A host is back once a heartbeat has come by its new
+  /// connection.
   std::optional<PeerLoss> loss_of(int host) const { return hosts_.at(host).loss; }
 
  private:

@@ -6,7 +6,6 @@
 #include <execinfo.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,7 +38,7 @@ bool stack_blocked = false;  // a handler has not come back, and may still write
 
 void store_frames(int /*signal*/) {
   const int error = errno;
-  pid_t self = thread_number();
+  pid_t self = ::gettid();
   // A thread that answers too late is no longer wanted.
   if (stack_thread.compare_exchange_strong(self, 0)) {
     const int count = ::backtrace(stack_frames.data(), kMostFrames);
@@ -76,8 +75,6 @@ std::string frame_text(void* address) {
 
 }  // namespace
 
-pid_t thread_number() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
-
 bool prepare_stacks() {
   const std::scoped_lock lock(stack_mutex);
   if (stack_signal != 0) return unblock(stack_signal);
@@ -95,13 +92,13 @@ bool prepare_stacks() {
 std::optional<std::string> stack_of(pid_t thread, std::chrono::milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   const std::scoped_lock lock(stack_mutex);
-  if (stack_signal == 0 || thread == thread_number()) return std::nullopt;
+  if (stack_signal == 0 || thread == ::gettid()) return std::nullopt;
   if (stack_blocked && stack_depth.load(std::memory_order_acquire) == 0) return std::nullopt;
   stack_blocked = false;
   stack_depth = 0;
   stack_thread = thread;
   const Clock::time_point end = Clock::now() + patience;
-  bool sent = ::syscall(SYS_tgkill, ::getpid(), thread, stack_signal) == 0;
+  bool sent = ::tgkill(::getpid(), thread, stack_signal) == 0;
   while (sent && stack_depth.load(std::memory_order_acquire) == 0) {
     const Clock::time_point now = Clock::now();
     if (now >= end && stack_thread.exchange(0) != 0) sent = false;

@@ -19,14 +19,12 @@ namespace zero {
 /// such a signal.
 bool prepare_stacks();
 
-/// The number of the calling thread, as stack_of() takes it.
-pid_t thread_number();
-
-/// The stack of thread `thread` of this process, a line a function, the innermost first. Nothing if
-/// the thread does not answer within `patience`: it has ended, or is blocked in the kernel. Nothing
-/// either if an answer has begun and takes longer; then later calls give nothing until it is there.
-/// Interrupts the thread by a signal, whose handler stores addresses and nothing else; the kernel
-/// restarts system calls where it can. Call from another thread, after prepare_stacks().
+/// The stack of the thread of this process whose gettid() this is, a line a function, the innermost
+/// first. Nothing if the thread does not answer within `patience`: it has ended, or is blocked in
+/// the kernel. Nothing either if an answer has begun and takes longer; then later calls give
+/// nothing until it is there. Interrupts the thread by a signal, whose handler stores addresses and
+/// nothing else; the kernel restarts system calls where it can. Call from another thread, after
+/// prepare_stacks().
 std::optional<std::string> stack_of(pid_t thread, std::chrono::milliseconds patience);
 
 /// Threads of this process whose stacks are of interest. Any thread may use it.

@@ -150,7 +150,7 @@ bool Watchdog::any_death(const Counts& counts) const {
 
 bool Watchdog::another_died(std::chrono::milliseconds patience) const {
   const Clock::time_point end = Clock::now() + patience;
-  while (!ranks_.any_unreachable() && !any_death([](const LastWords&) { return true; })) {
+  while (!ranks_.any_cut_off() && !any_death([](const LastWords&) { return true; })) {
     if (over_ || Clock::now() >= end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -277,14 +277,14 @@ void Watchdog::act(const Finding& finding) {
 }
 
 void Watchdog::speak(const Finding& finding) {
-  const Diagnosis judgement = reporter_.diagnosis_of(finding);
-  LastWords words = words_of(judgement);
+  const Diagnosis diagnosis = reporter_.diagnosis_of(finding);
+  LastWords words = words_of(diagnosis);
   const auto of_signal = [&](int index) { return ranks_.read(index).last_words.is_of_signal(); };
   if (finding.what == Finding::What::death && std::ranges::any_of(finding.culprits, of_signal)) {
     words.kind = LastWords::Kind::signal_finding;
   }
   if (!write_words(words)) return;
-  if (options_.tell) options_.tell(judgement.lines);
+  if (options_.tell) options_.tell(diagnosis.lines);
   // A stopped process hears of nothing.
   for (const int index : finding.stopped) {
     if (index < ranks_.count_here()) peers_.kill(index);

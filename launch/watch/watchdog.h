@@ -71,7 +71,7 @@ class Watchdog {
   const std::string& obstacle() const { return peers_.obstacle(); }
   /// Which hosts do not watch each other, and why; empty: all do. The same on all ranks.
   const std::string& warning() const { return hosts_.warning; }
-  /// A thread of this rank (thread_number()) whose stack is of interest.
+  /// A thread of this rank (gettid()) whose stack is of interest.
   void know_thread(std::string name, pid_t thread) { threads_.add(std::move(name), thread); }
   void watch();
   /// Calls `refresh`, which brings this rank's flight file up to date, as often as the watchdog

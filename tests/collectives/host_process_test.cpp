@@ -289,7 +289,7 @@ TEST(HostProcess, DoesWhatItsOtherThreadsDo) {
   std::atomic<pid_t> spinner{0};
   std::thread spins([&] {
     for (int i = 0; i < 20; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    spinner = static_cast<pid_t>(syscall(SYS_gettid));
+    spinner = gettid();
     while (!ends) {
     }
   });

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "collectives/backends.h"
+#include "tests/launch/environment_of.h"
 
 namespace zero {
 namespace {
@@ -74,10 +75,7 @@ RankPlacement on(std::vector<int> cores, int threads, std::int64_t host = 0, dou
 
 PlacementReport placed(const std::vector<RankPlacement>& ranks,
                        const std::map<std::string, std::string>& variables = {}) {
-  return judge_placements(ranks, [&](const std::string& name) -> std::optional<std::string> {
-    const auto at = variables.find(name);
-    return at == variables.end() ? std::nullopt : std::optional(at->second);
-  });
+  return judge_placements(ranks, testing::environment_of(variables));
 }
 
 TEST(Placements, CoresOfTheirOwnAreFine) {

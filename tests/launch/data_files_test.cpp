@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -49,8 +48,7 @@ TEST(DataFiles, AFolderThatMayNotBeReadIsNamed) {
   constexpr uid_t kNobody = 65534;
   const Scratch folder;
   ASSERT_EQ(::chmod(folder.path().c_str(), 0111), 0);
-  const ::pid_t child = ::fork();
-  if (child == 0) {
+  const auto read_and_end = [&] {
     if (::geteuid() == 0 && ::setuid(kNobody) != 0) ::_exit(2);
     const std::string message =
         error_of([&] { expand_data_files({folder.path()}, "data.validation"); });
@@ -59,10 +57,8 @@ TEST(DataFiles, AFolderThatMayNotBeReadIsNamed) {
                            "files"
                 ? 0
                 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  };
+  EXPECT_EXIT(read_and_end(), ::testing::ExitedWithCode(0), "");
   ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
 }
 

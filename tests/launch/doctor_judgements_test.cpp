@@ -37,13 +37,13 @@ TEST(Judgement, IsReadAsItWasWritten) {
                         .waited_seconds = 3.25};
   const LastWords words = words_of(found);
   EXPECT_EQ(words.text, "rank 0 waits\n\n  #0 gelu");
-  const auto read = judgement_in(words);
+  const auto read = diagnosis_in(words);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->what, found.what);
   EXPECT_EQ(read->culprits, found.culprits);
   EXPECT_EQ(read->lines, found.lines);
   EXPECT_EQ(read->waited_seconds, found.waited_seconds);
-  const auto nobody = judgement_in(words_of({.what = What::hang, .lines = {"all wait"}}));
+  const auto nobody = diagnosis_in(words_of({.what = What::hang, .lines = {"all wait"}}));
   ASSERT_TRUE(nobody);
   EXPECT_THAT(nobody->culprits, IsEmpty());
 }
@@ -51,7 +51,7 @@ TEST(Judgement, IsReadAsItWasWritten) {
 TEST(Judgement, OtherWordsAreNone) {
   for (const LastWords& words : {LastWords(), signal_words(), outrun_words("no room"),
                                  follower_words(), error_words("found hang: rank 1")}) {
-    EXPECT_FALSE(judgement_in(words)) << words.text;
+    EXPECT_FALSE(diagnosis_in(words)) << words.text;
   }
 }
 

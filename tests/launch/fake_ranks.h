@@ -61,7 +61,7 @@ class FakeRanks : public VisibleRanks {
 
   int host_of(int index) const override { return hosts_[static_cast<std::size_t>(index)]; }
   bool is_silent(int index) const override { return silent_.contains(host_of(index)); }
-  bool is_unreachable(int index) const override { return unreachable_.contains(host_of(index)); }
+  bool is_cut_off(int index) const override { return cut_off_.contains(host_of(index)); }
   bool decides_for_all() const override { return decides_; }
 
   /// The hosts of the ranks, those of one together, this rank's first; and whether this one decides
@@ -79,11 +79,11 @@ class FakeRanks : public VisibleRanks {
 
   void lose(int host) {
     silence(host);
-    unreachable_.insert(host);
+    cut_off_.insert(host);
   }
   void find_again(int host) {
     silent_.erase(host);
-    unreachable_.erase(host);
+    cut_off_.erase(host);
     for (int i = 0; i < 4; ++i) {
       if (host_of(i) == host) activity_of(i).stopped = false;
     }
@@ -129,7 +129,7 @@ class FakeRanks : public VisibleRanks {
   std::map<int, const FlightReader*> files_{};
   std::vector<int> hosts_{0, 0, 0, 0};
   std::set<int> silent_{};
-  std::set<int> unreachable_{};
+  std::set<int> cut_off_{};
   bool decides_ = true;
   mutable int examined_ = 0;
 };

@@ -10,6 +10,7 @@
 
 #include "device/device.h"
 #include "tests/launch/config_with.h"
+#include "tests/launch/environment_of.h"
 #include "tests/variable.h"
 
 // The key run.faults: which faults there are, and what is refused.
@@ -25,9 +26,7 @@ FaultSetting allowed(int world = 8) {
   return {.world = world,
           .device = DeviceKind::cpu,
           .memory_is_limited = true,
-          .environment = [](const std::string& name) -> std::optional<std::string> {
-            return name == "ZERO_ALLOW_FAULTS" ? std::optional<std::string>("1") : std::nullopt;
-          }};
+          .environment = environment_of({{"ZERO_ALLOW_FAULTS", "1"}})};
 }
 
 FaultOptions made(const std::string& faults, const FaultSetting& setting = allowed(),

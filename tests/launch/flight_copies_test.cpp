@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -193,8 +192,7 @@ TEST_F(FlightCopies, AnErrorOfOneRankHasAllRanksOfAProcessMakeTheirs) {
 }
 
 TEST_F(FlightCopies, TheWatchdogOfOneRankHasAllRanksOfAProcessMakeTheirs) {
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const auto end_by_watchdog = [&] {
     ProcessFaults process("zero_train", 0);
     local::run(2, [&](Communicator& ranks) {
       RunFaults faults(ranks, create(ranks, memory_on()), std::nullopt);
@@ -204,11 +202,8 @@ TEST_F(FlightCopies, TheWatchdogOfOneRankHasAllRanksOfAProcessMakeTheirs) {
       all_meet(ranks);
     });
     ::_exit(exit_status::kOk);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), exit_status::kFault);
+  };
+  EXPECT_EXIT(end_by_watchdog(), ::testing::ExitedWithCode(exit_status::kFault), "");
   for (const int rank : {0, 1}) EXPECT_EQ(flight_file_at(place(rank)), place(rank));
   EXPECT_THAT(memory_.names(), IsEmpty());
 }

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 #include <linux/magic.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -42,19 +41,15 @@ class FlightPlaces : public ::testing::Test {
   }
   /// As a job of two ranks whose launcher kills all of it.
   void run_and_kill() const {
-    const pid_t child = ::fork();
-    if (child == 0) {
+    const auto run_to_end = [&] {
       local::run(2, [&](Communicator& ranks) {
         FlightFile file = create(ranks, memory_on());
         file.phase(7, "backward");
         all_meet(ranks);
         ::raise(SIGKILL);
       });
-      ::_exit(1);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status));
+    };
+    ASSERT_EXIT(run_to_end(), ::testing::KilledBySignal(SIGKILL), "");
   }
 
   const Scratch server_;

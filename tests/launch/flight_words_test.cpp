@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Last words in flight files, also those that are half written, and files that are damaged.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -71,15 +70,12 @@ LastWords words_ended_between(const LastWords& before, const LastWords& after) {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t text = flight::Offsets({}).words;
   EXPECT_EQ(::truncate(path.c_str(), static_cast<off_t>(text / page * page)), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const auto write_and_end = [&] {
     std::signal(SIGBUS, [](int) { ::_exit(kCut); });
     file.write_last_words(after);
     ::_exit(0);
-  }
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == kCut) << "it ended elsewhere";
+  };
+  EXPECT_EXIT(write_and_end(), ::testing::ExitedWithCode(kCut), "") << "it ended elsewhere";
   EXPECT_EQ(::truncate(path.c_str(), static_cast<off_t>(file.bytes())), 0);
   return FlightReader(path).read().last_words;
 }

@@ -5,9 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include "tests/launch/environment_of.h"
 
 namespace zero {
 namespace {
@@ -19,10 +20,7 @@ std::string carriers(const std::map<std::string, std::string>& variables) {
                                      {"virbr0", "192.168.122.1"}, {"cni0", "10.244.0.1"},
                                      {"eth2", "169.254.3.4"},     {"br-ex", "10.0.1.7"},
                                      {"eth0", "fd00::7"}};
-  const auto environment = [&](const std::string& name) -> std::optional<std::string> {
-    const auto at = variables.find(name);
-    return at == variables.end() ? std::nullopt : std::optional(at->second);
-  };
+  const Environment environment = testing::environment_of(variables);
   std::string found;
   for (const HostAddress& each : all) {
     if (carries_ranks(each, environment)) found += each.interface + " ";

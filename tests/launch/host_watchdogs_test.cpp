@@ -89,18 +89,13 @@ TEST(HostWatchdogs, ALossIsToldOnceAndEndsTheOtherHosts) {
 
 // Killed with a request unread it resets its connections, which looks from elsewhere like a cut.
 TEST(HostWatchdogs, OfTheHubsDeathEachHostTellsOnceItsRanksWait) {
-  const std::vector<std::string> keys{"a", "b", "c"};
   for (const bool resets : {false, true}) {
-    ToldByWatchdogs told;
+    ToldByWatchdogs told{.may_warn = true};
     Clock::time_point killed{};
-    local::run(static_cast<int>(keys.size()), [&](Communicator& world) {
-      WatchdogOptions options = told.options(keys[static_cast<std::size_t>(world.rank())]);
-      options.warn = [](const std::string&) {};  // heartbeats that are missing for a second
-      WatchedRank rank(world, std::move(options));
-      rank.watchdog->watch();
+    watched(told, {"a", "b", "c"}, [&](WatchedRank& rank) {
       std::this_thread::sleep_for(600ms);  // heartbeats
-      all_meet(world);
-      if (world.rank() == 0) {
+      all_meet(rank.world);
+      if (rank.number() == 0) {
         const HubNetwork network;
         if (resets) network.reset_at_end(network.connections());
         killed = Clock::now();
@@ -109,8 +104,6 @@ TEST(HostWatchdogs, OfTheHubsDeathEachHostTellsOnceItsRanksWait) {
         rank.enter();
       }
       wait_until([&] { return told.ends >= 2; });
-      if (rank.watchdog) rank.watchdog->rest();
-      all_meet(world);
     });
     EXPECT_LT(Clock::now() - killed, 6s) << "1.5 s where cores are free";
     EXPECT_THAT(told.texts, SizeIs(2)) << "they hear of no other";
@@ -124,24 +117,17 @@ TEST(HostWatchdogs, OfTheHubsDeathEachHostTellsOnceItsRanksWait) {
 
 // The reset itself is no fault.
 TEST(HostWatchdogs, AHangBehindAResetOfAllLinksIsNamed) {
-  const std::vector<std::string> keys{"a", "a", "b"};
-  ToldByWatchdogs told;
-  local::run(static_cast<int>(keys.size()), [&](Communicator& world) {
-    WatchdogOptions options = told.options(keys[static_cast<std::size_t>(world.rank())]);
-    options.warn = [](const std::string&) {};  // of a loss, if this machine is slow
-    WatchedRank rank(world, std::move(options));
-    rank.watchdog->watch();
+  ToldByWatchdogs told{.may_warn = true};
+  watched(told, {"a", "a", "b"}, [&](WatchedRank& rank) {
     std::this_thread::sleep_for(600ms);  // heartbeats
-    if (world.rank() == 0) {
+    if (rank.number() == 0) {
       const HubNetwork network;
       network.reset(network.connections());
     }
     std::this_thread::sleep_for(2s);
     EXPECT_EQ(told.ends.load(), 0);
-    if (world.rank() != 2) rank.enter();
+    if (rank.number() != 2) rank.enter();
     wait_until([&] { return told.ends >= 2; });
-    rank.watchdog->rest();
-    all_meet(world);
   });
   EXPECT_THAT(told.texts, ElementsAre(HasSubstr("rank 2 has not entered barrier(h.7) #1")));
 }

@@ -15,6 +15,7 @@
 #include "launch/process/configuration_error.h"
 #include "launch/rendezvous/start.h"
 #include "tests/errors.h"
+#include "tests/launch/environment_of.h"
 #include "tests/launch/store_job.h"
 #include "tests/scratch.h"
 #include "tests/variable.h"
@@ -40,10 +41,7 @@ std::string refusal(const std::string& path) {
 }
 
 std::optional<JobSecret> read(const std::map<std::string, std::string>& variables) {
-  return read_job_secret([&](const std::string& name) -> std::optional<std::string> {
-    const auto at = variables.find(name);
-    return at == variables.end() ? std::nullopt : std::optional(at->second);
-  });
+  return read_job_secret(environment_of(variables));
 }
 
 TEST(JobSecret, IsReadFromAVariableOrAFile) {

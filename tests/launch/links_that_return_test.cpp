@@ -80,7 +80,7 @@ TEST(LinksThatReturn, ALinkThatIsCutComesBackAndBothHostsAreSeenAsBefore) {
   wait_until([&] {
     looks.go_on();
     EXPECT_EQ(looks.once().what, Finding::What::nothing);
-    return looks.ranks().is_unreachable(kRankOfB) && hosts.loss(1, 0) == PeerLoss::unreachable;
+    return looks.ranks().is_cut_off(kRankOfB) && hosts.loss(1, 0) == PeerLoss::unreachable;
   });
   wait_until([&] { return !hosts.lines(0).empty() && !hosts.lines(1).empty(); });
   EXPECT_THAT(hosts.lines(0),
@@ -92,7 +92,7 @@ TEST(LinksThatReturn, ALinkThatIsCutComesBackAndBothHostsAreSeenAsBefore) {
   hosts.wait_until_linked(1);
   looks.go_on();
   EXPECT_EQ(looks.once().what, Finding::What::nothing);
-  EXPECT_FALSE(looks.ranks().is_unreachable(kRankOfB));
+  EXPECT_FALSE(looks.ranks().is_cut_off(kRankOfB));
   looks.wait_for_b();
   EXPECT_EQ(looks.during(2s).what, Finding::What::nothing);
   EXPECT_FALSE(looks.ranks().is_silent(kRankOfB));
@@ -152,7 +152,7 @@ TEST(LinksThatReturn, OneHostsLossIsNoneOfTheOthers) {
 TEST(LinksThatReturn, ResetsLeaveNothingBehindHoweverMany) {
   LinkedHosts hosts(3);
   const std::size_t before = HubNetwork::descriptors();
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 5; ++i) {
     hosts.network().reset(hosts.connections());
     for (const int host : {1, 2}) hosts.wait_until_linked(host);
   }
@@ -218,18 +218,6 @@ TEST(LinksThatReturn, AHelloOfWhichHalfHasComeHoldsUpNobody) {
                 for (int i = 0; i < 3; ++i) hosts.wait_until_linked(1);
               }).count(),
               Lt(10'000));
-  EXPECT_THAT(hosts.lines(0), IsEmpty());
-}
-
-// The answer to its goodbye was lost.
-TEST(LinksThatReturn, AHostThatHasLeftAndComesAgainIsNeitherAStrangerNorALoss) {
-  LinkedHosts hosts(2);
-  hosts.link(1).leave();
-  wait_until([&] { return hosts.link(0).heard(1).heartbeat->leaves; });
-  hosts.end(1);
-  EXPECT_EQ(answer_to(hosts.options_of(1), {"hello", "the proof of 1"}), "ok");
-  std::this_thread::sleep_for(1200ms);  // people hear of a loss after a second
-  EXPECT_EQ(hosts.loss(0, 1), std::nullopt);
   EXPECT_THAT(hosts.lines(0), IsEmpty());
 }
 

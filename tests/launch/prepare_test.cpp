@@ -311,6 +311,7 @@ TEST(Console, SizesAndTimesReadWell) {
   EXPECT_EQ(duration_text(41.2), "42 s");
   EXPECT_EQ(duration_text(187), "3 min 07 s");
   EXPECT_EQ(duration_text(7500), "2 h 05 min");
+  EXPECT_EQ(duration_text(86'400 * 3 + 4 * 3600), "3 d 04 h");
   EXPECT_EQ(count_text(12345), "12.3k");
 }
 

@@ -3,14 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "base/error.h"
 #include "launch/process/cpu_limit.h"
 #include "launch/process/versions.h"
+#include "tests/launch/environment_of.h"
 
 namespace zero {
 namespace {
@@ -32,27 +30,20 @@ TEST(Process, InstructionsHaveTheNameThatPeopleKnow) {
   EXPECT_EQ(instructions_text("AVX3_SPR"), "AVX-512 (Highway's target AVX3_SPR)");
 }
 
-Environment only(std::map<std::string, std::string> variables) {
-  return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    if (found == variables.end()) return std::nullopt;
-    return found->second;
-  };
-}
-
 TEST(CpuLimits, NameOneOfTheKnownInstructionSets) {
   EXPECT_THAT(
       [] {
-        limit_cpu(only({{"ZERO_MAX_CPU_ISA", "SSE9"}}));
+        limit_cpu(testing::environment_of({{"ZERO_MAX_CPU_ISA", "SSE9"}}));
       },
       ThrowsMessage<Error>(HasSubstr("ZERO_MAX_CPU_ISA is \"SSE9\"; expected AVX2, AVX512, "
                                      "AVX512_BF16 or AMX, or unset it")));
-  EXPECT_NO_THROW(limit_cpu(only({})));
+  EXPECT_NO_THROW(limit_cpu(testing::environment_of({})));
 }
 
 TEST(CpuLimits, AreSaidBesideTheInstructions) {
-  EXPECT_EQ(cpu_limit_text(only({{"ZERO_MAX_CPU_ISA", "AVX512"}})), " (ZERO_MAX_CPU_ISA=AVX512)");
-  EXPECT_EQ(cpu_limit_text(only({})), "");
+  EXPECT_EQ(cpu_limit_text(testing::environment_of({{"ZERO_MAX_CPU_ISA", "AVX512"}})),
+            " (ZERO_MAX_CPU_ISA=AVX512)");
+  EXPECT_EQ(cpu_limit_text(testing::environment_of({})), "");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launch/train/stop_votes.h"
+#include "tests/launch/environment_of.h"
 
 namespace zero {
 namespace {
@@ -72,11 +73,7 @@ TEST(Signals, TheFirstOneAsksAndASIGINTBehindItEnds) {
 TEST(Signals, TellThatMpirunKillsSoonUnlessItWasToldToWait) {
   std::map<std::string, std::string> variables;
   const auto answer_to = [&](int signal) {
-    Signals signals(mpirun_kills([&](const std::string& name) -> std::optional<std::string> {
-      const auto found = variables.find(name);
-      if (found == variables.end()) return std::nullopt;
-      return found->second;
-    }));
+    Signals signals(mpirun_kills(testing::environment_of(variables)));
     signals.listen();
     return signals.arrived(signal, kStart).line;
   };

@@ -87,15 +87,12 @@ TEST(RunLock, RefusesAProcessOfAnotherUser) {
   ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
   const RunLock::Place place = place_in(folder);
   const RunLock lock(place);
-  const ::pid_t child = ::fork();
-  if (child == 0) {
+  const auto take_and_end = [&] {
     ::_exit(::setuid(kNobody) == 0 && refusal(place).find("another run's") != std::string::npos
                 ? 0
                 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  };
+  EXPECT_EXIT(take_and_end(), ::testing::ExitedWithCode(0), "");
 }
 
 // Whatever lies under the lock's name: a pipe that may only be read has no other end to wait for.
@@ -106,14 +103,11 @@ TEST(RunLock, WaitsForNoPipe) {
   ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
   const RunLock::Place place = place_in(folder);
   ASSERT_EQ(::mkfifo(place.file.c_str(), 0444), 0);
-  const ::pid_t child = ::fork();
-  if (child == 0) {
+  const auto take_and_end = [&] {
     ::alarm(60);
     ::_exit(::setuid(kNobody) == 0 && refusal(place) == "no error" ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  };
+  EXPECT_EXIT(take_and_end(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(RunLock, EndsWithItsProcessHoweverThatEnds) {

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -42,17 +41,14 @@ TEST(RunLog, OfAPipeWithoutAReaderIsRefused) {
   const Scratch folder;
   const std::string pipe = folder.path("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const ::pid_t child = ::fork();
-  if (child == 0) {
+  const auto open_and_end = [&] {
     ::alarm(60);  // should it wait for a reader
     const std::string message = error_of([&] { RunLog log(pipe); });
     const bool said = message.starts_with(
         "run.log: " + pipe + " is a pipe or a socket that nobody reads; start its reader first");
     ::_exit(said ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  };
+  EXPECT_EXIT(open_and_end(), ::testing::ExitedWithCode(0), "");
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   RunLog log(pipe);
   log.write({{"step", 1}});

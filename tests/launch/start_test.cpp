@@ -10,6 +10,7 @@
 #include "collectives/backends.h"
 #include "launch/rendezvous/same_build.h"
 #include "tests/errors.h"
+#include "tests/launch/environment_of.h"
 
 namespace zero {
 namespace {
@@ -21,11 +22,7 @@ using Variables = std::map<std::string, std::string>;
 
 Start started(const Variables& variables, int local_ranks = kNoLocalRanks,
               MpiSupport mpi = mpi_support()) {
-  const auto environment = [&](const std::string& name) -> std::optional<std::string> {
-    const auto at = variables.find(name);
-    return at == variables.end() ? std::nullopt : std::optional(at->second);
-  };
-  return read_start(environment, local_ranks, mpi);
+  return read_start(testing::environment_of(variables), local_ranks, mpi);
 }
 
 const Variables kTorchrun{{"RANK", "5"},        {"WORLD_SIZE", "8"},

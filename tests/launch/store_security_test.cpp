@@ -273,19 +273,15 @@ TEST(StoreSecurity, AnotherUsersProcessIsDropped) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   Job job(2);
   const LocalAddress at(job.first.port());
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  const auto come_and_end = [&] {
     const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
     char byte = 0;
     const bool dropped = ::setuid(Squatter::kUser) == 0 &&
                          ::connect(socket, at.address(), at.length) == 0 &&
                          ::read(socket, &byte, 1) <= 0;
     ::_exit(dropped ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << "another user's process was told something";
+  };
+  EXPECT_EXIT(come_and_end(), ::testing::ExitedWithCode(0), "") << "it was told something";
   EXPECT_THAT(job.reported(), HasSubstr("of user id 65534 was dropped: without a secret, only this "
                                         "user's processes may come"));
   check_completes(job);

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -40,7 +41,7 @@ class SleepingThread {
   explicit SleepingThread(const std::function<void()>& first = [] {})
       : thread_([this, first] {
           first();
-          number_ = thread_number();
+          number_ = ::gettid();
           while (!ends_) std::this_thread::sleep_for(10ms);
         }) {
     while (number_ == 0) std::this_thread::sleep_for(1ms);
@@ -97,9 +98,9 @@ TEST(ThreadStack, AnUnwinderThatWaitsIsNotWaitedFor) {
 TEST(ThreadStack, OfAThreadThatHasEndedOrAsksItselfIsNotThere) {
   ASSERT_TRUE(prepare_stacks());
   pid_t number = 0;
-  std::thread([&] { number = thread_number(); }).join();
+  std::thread([&] { number = ::gettid(); }).join();
   EXPECT_FALSE(stack_of(number, 10ms));
-  EXPECT_FALSE(stack_of(thread_number(), 10ms));
+  EXPECT_FALSE(stack_of(::gettid(), 10ms));
 }
 
 TEST(NamedThreads, AThreadWithTwoNamesHasOneStack) {

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -16,7 +17,6 @@
 
 #include "base/sign_of_life.h"
 #include "launch/flight/flight_file.h"
-#include "launch/watch/thread_stack.h"
 #include "tests/launch/watched_ranks.h"
 #include "tests/scratch.h"
 
@@ -35,7 +35,7 @@ TEST(Watchdog, NamesAThreadThatHangsOnceWithItsStack) {
   local::run(3, [&](Communicator& world) {
     WatchedRank rank(world, told.options());
     ASSERT_THAT(rank.watchdog->obstacle(), IsEmpty());
-    rank.watchdog->know_thread("host thread", thread_number());
+    rank.watchdog->know_thread("host thread", ::gettid());
     rank.watchdog->watch();
     if (rank.number() != 1) rank.enter();
     wait_until([&] { return told.ends != 0; });
