@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Ranks of zero_train that die or hang beside ranks of the same host.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -119,11 +121,39 @@ TEST(ProgramWatchdog, NamesAnEndlessLoopOutsideOfSteps) {
                  " --set run.steps=3 'run.faults=[{\"kind\": \"loop\", \"rank\": 1, \"phase\": \"" +
                  phase + "\"}]'");
     expect_fault_status(outcome);
-    EXPECT_THAT(outcome.errors, ContainsRegex("zero_train: rank 1 has not entered [a-z_]+"));
+    // The start begins before data are opened.
+    const std::string where = phase == "start" ? "all_gather.data. #1 of group world" : "[a-z_]+";
+    EXPECT_THAT(outcome.errors, ContainsRegex("zero_train: rank 1 has not entered " + where));
     EXPECT_THAT(outcome.errors, ContainsRegex("rank 0 has waited for [0-9.]+ s"));
     EXPECT_THAT(outcome.errors, ContainsRegex("rank 1 is in ." + phase));
     EXPECT_THAT(outcome.errors, ContainsRegex("rank 1's stack:")) << phase;
   }
+}
+
+// As long as its server does not answer.
+TEST(ProgramWatchdog, TellsWhereARankHangsThatOpensItsData) {
+  const TinyRun run;
+  const std::string data = run.folder().path("train_000000.bin");
+  const auto rank = [&](int number) {
+    return fmt::format(
+        "env RANK={0} LOCAL_RANK={0} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+        "MASTER_PORT={1} {2} --config {3} --set data.train={4} run.collective_warning=1 "
+        "run.collective_timeout=4",
+        number, 27000 + ::getpid() % 2000, kTrain, run.config(), data);
+  };
+  run.folder().write("job.sh", fmt::format("LD_PRELOAD={} ZERO_STUCK_FILE={} {} &\n{}\n"
+                                           "status=$?; wait; exit $status",
+                                           ZERO_STUCK_OPEN, data, rank(1), rank(0)));
+  const Outcome outcome = shell(run, "bash " + run.folder().path("job.sh"));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, ContainsRegex("warning: .rank 0. all_gather.data.: waiting for 1 s "
+                                            "for rank 1 .process"));
+  EXPECT_THAT(outcome.errors,
+              ContainsRegex("rank 1 has not entered all_gather.data. #1 of group world before the "
+                            "first step, in which rank 0 has waited for [0-9.]+ s\n"
+                            "rank 1 is in .start. before the first step"));
+  EXPECT_THAT(outcome.errors, ContainsRegex("rank 1's stack:\n  host thread:\n"));
+  EXPECT_THAT(outcome.errors, ContainsRegex("zero::(files|Batches|TokenFile|TokenStream)"));
 }
 
 TEST(ProgramWatchdog, AnErrorOfAllRanksIsAFaultInTheirFlightFiles) {
