@@ -148,7 +148,6 @@ void RunFaults::ended_by(int signal, Told told) noexcept {
   } else {
     file_.write_last_words(words);
   }
-  keep_files();
 }
 
 void RunFaults::keep_files() const noexcept {

@@ -62,10 +62,12 @@ class RunFaults {
   std::string failing(const std::exception& error);
 
   // For the thread that answers signals.
+  /// Watchdog::waits(); empty: there is none.
+  std::string waits() const { return watchdog_ ? watchdog_->waits() : ""; }
   /// Whether the watchdog is about to end the process, because another rank has died.
   bool takes_over() const;
   /// The process ends at once, because of a signal: SIGINT, SIGTERM or SIGPIPE. Others tell of it
-  /// unless this rank has.
+  /// unless this rank has. keep_files() is to follow.
   enum class Told : std::uint8_t { by_this_rank, by_others };
   void ended_by(int signal, Told told) noexcept;
 

@@ -360,9 +360,13 @@ int train(const TrainFlags& given, int* argc, char*** argv) {
         if (process.faults.takes_over()) return go_on;
         const auto now = std::chrono::steady_clock::now();
         const Signals::Answer answer = process.signals.arrived(signal, now);
-        if (first && !answer.line.empty()) say(answer.line);
+        const auto tell = [&process](const std::string& line) {
+          const std::string waits = process.faults.waits();
+          say(waits.empty() ? line : line + '\n' + waits);
+        };
+        if (first && !answer.line.empty()) tell(answer.line);
         if (!answer.ends_process) return go_on;
-        process.faults.end_by(signal, [&] { say(ended_by(signal, by, process.progress)); });
+        process.faults.end_by(signal, [&] { tell(ended_by(signal, by, process.progress)); });
         return end;
       });
   // Before the ranks are asked for what they need to meet.
