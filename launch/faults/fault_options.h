@@ -34,7 +34,7 @@ inline constexpr std::array<std::string_view, 14> kFaultKinds{
 
 /// Where in a run a fault acts. A gather is an all_gather, a reduction a reduce_scatter or an
 /// all_reduce of a unit, as the rank submits it; forward and backward are a unit's; the others are
-/// the trainer's.
+/// the run's.
 enum class FaultPhase : std::uint8_t {
   start,
   load,

@@ -86,6 +86,15 @@ bool ProcessFaults::takes_over() const {
   return std::ranges::any_of(ranks_, [](const RunFaults* each) { return each->takes_over(); });
 }
 
+std::string ProcessFaults::waits() const {
+  if (launched_ != 0) return "";
+  const std::scoped_lock lock(mutex_);
+  for (const RunFaults* const each : ranks_) {
+    if (std::string line = each->waits(); !line.empty()) return line;
+  }
+  return "";
+}
+
 void ProcessFaults::keep_files() const {
   side_by_side([](const RunFaults& rank) { rank.keep_files(); });
 }
@@ -108,11 +117,9 @@ void ProcessFaults::end_by(int signal, const std::function<void()>& tell) {
   const bool first = launched_ == 0;
   const auto told_by = first ? RunFaults::Told::by_this_rank : RunFaults::Told::by_others;
   side_by_side([=](RunFaults& rank) { rank.ended_by(signal, told_by); });
-  if (!first) {
-    std::this_thread::sleep_for(kForReader);
-  } else if (!told_) {
-    tell();
-  }
+  if (first && !told_) tell();
+  keep_files();
+  if (!first) std::this_thread::sleep_for(kForReader);
   const std::scoped_lock lock(mutex_);
   for (const std::string& place : starting_) {
     if (!place.empty()) remove_own_flight(place);

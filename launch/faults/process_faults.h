@@ -67,9 +67,13 @@ class ProcessFaults {
   bool any() const;
   /// Whether a watchdog is about to end the process: launchers end the others of a rank that died.
   bool takes_over() const;
-  /// The process is about to end by `signal`: all its ranks do so side by side
-  /// (RunFaults::ended_by()), and flight files of ranks that are starting go. The job's first
-  /// process calls `tell`, unless a failure was told of; the others give it time.
+  /// What people are to know of a job that they order to end: RunFaults::waits() of a rank of the
+  /// job's first process; empty in others.
+  std::string waits() const;
+  /// The process is about to end by `signal`: all its ranks do so (RunFaults::ended_by()), and copy
+  /// their flight files side by side, and those of ranks that are starting go. Before the copies,
+  /// for which a launcher may leave no time, the job's first process calls `tell`, unless a failure
+  /// was told of; the others give it time.
   void end_by(int signal, const std::function<void()>& tell);
 
  private:

@@ -7,10 +7,10 @@
 
 #include <chrono>
 #include <csignal>
-#include <numeric>
 #include <thread>
 #include <utility>
 
+#include "base/consecutive.h"
 #include "collectives/calls_differ.h"
 #include "collectives/long_wait.h"
 #include "collectives/mesh.h"
@@ -83,14 +83,16 @@ void RunFaults::attach_to(Device& device) {
   watchdog_->know_thread("communication stream", thread_of(device.communication()));
 }
 
+void RunFaults::begin(const std::string& group) {
+  recorder_.know_group(ranks_, group, consecutive(0, ranks_.size()));
+  listening_.emplace(ranks_, recorder_);
+  for (PhaseListener* const each : phase_listeners()) each->phase(-1, "start");
+}
+
 void RunFaults::record(const Mesh& mesh, Communicator& world) {
   recorder_.know_mesh(mesh);
-  listening_.emplace(world, recorder_);
   if (world.implementation()->context() == ranks_.implementation()->context()) return;
-  std::vector<int> all(static_cast<std::size_t>(ranks_.size()));
-  std::iota(all.begin(), all.end(), 0);
-  recorder_.know_group(ranks_, "hosts", std::move(all));
-  of_hosts_.emplace(ranks_, recorder_);
+  of_devices_.emplace(world, recorder_);
 }
 
 void RunFaults::end_well() noexcept {
@@ -134,7 +136,6 @@ void RunFaults::ended_by(int signal, Told told) noexcept {
   } else {
     file_.write_last_words(words);
   }
-  keep_files();
 }
 
 void RunFaults::keep_files() const noexcept {

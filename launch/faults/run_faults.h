@@ -31,6 +31,11 @@ class RunFaults {
   RunFaults(const RunFaults&) = delete;
   RunFaults& operator=(const RunFaults&) = delete;
 
+  /// Records from here on what this rank calls of `ranks`, which flight files name `group`: "hosts"
+  /// where collectives between devices have a communicator of their own, else "world". All ranks
+  /// count from the same collective. The run is in "start", as its phase listeners are told.
+  void begin(const std::string& group);
+
   /// For people; empty: nothing to say.
   const std::string& warning() const { return warning_; }
 
@@ -38,8 +43,8 @@ class RunFaults {
   FaultInjector* injector() { return injector_.get(); }
   /// Lets the watchdog look at the threads of the device's streams.
   void attach_to(Device& device);
-  /// Records the collectives of the mesh from here on: all ranks count them from the same one. May
-  /// be called again, if the same world is laid out anew.
+  /// Names the groups of the mesh, and records their collectives from here on. May be called again,
+  /// if the same world is laid out anew. Behind begin().
   void record(const Mesh& mesh, Communicator& world);
 
   /// Of the run's units or phases: `Listener` is UnitListener or PhaseListener.
@@ -61,10 +66,12 @@ class RunFaults {
   std::string failing(const std::exception& error);
 
   // For the thread that answers signals.
+  /// Watchdog::waits(); empty: there is none.
+  std::string waits() const { return watchdog_ ? watchdog_->waits() : ""; }
   /// Whether the watchdog is about to end the process, because another rank has died.
   bool takes_over() const;
   /// The process ends at once, because of a signal: SIGINT, SIGTERM or SIGPIPE. Others tell of it
-  /// unless this rank has.
+  /// unless this rank has. keep_files() is to follow.
   enum class Told : std::uint8_t { by_this_rank, by_others };
   void ended_by(int signal, Told told) noexcept;
 
@@ -79,8 +86,8 @@ class RunFaults {
   std::unique_ptr<FaultInjector> injector_;
   std::string warning_{};
   std::optional<Listening> listening_{};
-  std::optional<Listening> of_hosts_{};   // nothing: collectives of ranks_ are the mesh's
-  std::unique_ptr<Watchdog> watchdog_{};  // null: none; ends first
+  std::optional<Listening> of_devices_{};  // nothing: collectives of ranks_ are the mesh's
+  std::unique_ptr<Watchdog> watchdog_{};   // null: none; ends first
 };
 
 }  // namespace zero

@@ -6,9 +6,7 @@
 
 namespace zero {
 
-RunPhases::RunPhases(std::vector<PhaseListener*> listeners) : listeners_(std::move(listeners)) {
-  at(-1, "start");
-}
+RunPhases::RunPhases(std::vector<PhaseListener*> listeners) : listeners_(std::move(listeners)) {}
 
 void RunPhases::at(std::int64_t step, std::string_view name) {
   step_ = step;

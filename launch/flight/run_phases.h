@@ -11,10 +11,10 @@
 
 namespace zero {
 
-/// Is told of a run's phases as they begin, on the rank's host thread: "start", "load", "forward",
-/// "backward", "update", "validation", "save", "between steps", "end"; of zero_generate "start",
-/// "prompts" (of which some may still be written), "load", and in a step "draft", "prefill" or
-/// "decode", "between steps", where it prints, then "end".
+/// Is told of a run's phases as they begin, on the rank's host thread: "start" (of which RunFaults
+/// tells), "load", "forward", "backward", "update", "validation", "save", "between steps", "end";
+/// of zero_generate "start", "prompts" (of which some may still be written), "load", and in a step
+/// "draft", "prefill" or "decode", "between steps", where it prints, then "end".
 class PhaseListener {
  public:
   virtual ~PhaseListener() = default;
@@ -24,11 +24,11 @@ class PhaseListener {
   virtual void phase(std::int64_t step, std::string_view name) noexcept(false) = 0;
 };
 
-/// Tells a run's phase listeners of its phases. Hears of the model's units, by which it tells
-/// backward from forward. Used by the rank's host thread.
+/// Tells a run's phase listeners of its phases behind "start". Hears of the model's units, by which
+/// it tells backward from forward. Used by the rank's host thread.
 class RunPhases final : public UnitsOnlyListener {
  public:
-  /// Tells of "start". The listeners must outlive this object.
+  /// The listeners must outlive this object.
   explicit RunPhases(std::vector<PhaseListener*> listeners);
 
   /// A phase begins.
@@ -40,7 +40,7 @@ class RunPhases final : public UnitsOnlyListener {
  private:
   std::vector<PhaseListener*> listeners_;
   std::int64_t step_ = -1;
-  std::string name_{};
+  std::string name_ = "start";
 };
 
 }  // namespace zero

@@ -75,11 +75,21 @@ SignalWatcher::AfterSignal Interrupts::arrived(int signal) {
   if (ranks_ != nullptr && ranks_->takes_over()) return SignalWatcher::AfterSignal::go_on;
   constexpr auto kOneSignal = std::chrono::milliseconds(200);
   const auto now = std::chrono::steady_clock::now();
-  if (signal_.exchange(signal) == 0) first_ = now;
-  if (answering_ && now - first_ < kOneSignal) return SignalWatcher::AfterSignal::go_on;
+  const bool is_first = signal_.exchange(signal) == 0;
+  if (is_first) first_ = now;
+  const auto say_waits = [this] {
+    const std::string waits = ranks_ == nullptr ? "" : ranks_->waits();
+    if (!waits.empty()) say_line(waits);
+  };
+  if (answering_ && now - first_ < kOneSignal) {
+    if (is_first) say_waits();
+    return SignalWatcher::AfterSignal::go_on;
+  }
   if (ranks_ != nullptr && ranks_->any()) {
-    ranks_->end_by(signal,
-                   [&] { say_line(signal == SIGINT ? "ended by SIGINT" : "ended by SIGTERM"); });
+    ranks_->end_by(signal, [&] {
+      say_line(signal == SIGINT ? "ended by SIGINT" : "ended by SIGTERM");
+      say_waits();
+    });
   }
   return SignalWatcher::AfterSignal::end;
 }

@@ -248,6 +248,7 @@ int answer_in(Communicator& world, const GenerateFlags& flags, Interrupts& inter
     if (!faults->warning().empty() && world.local_rank() == 0) {
       say_line("warning: " + faults->warning());
     }
+    faults->begin("world");
     const int status = answer_as(world, flags, interrupts, &*faults);
     faults->end_well();
     return status;

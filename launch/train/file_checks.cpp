@@ -159,9 +159,12 @@ void make_checkpoint_folder(const TrainConfig::Checkpoints& checkpoints) {
   ZERO_CHECK(why.empty() || !checkpoints.required, "run.checkpoint.folder: {}", why);
 }
 
-void check_files(const TrainConfig& config) {
+void check_places(const TrainConfig& config) {
   if (!config.run.log.empty()) check_writable(config.run.log, "run.log");
   check_checkpoints(config.checkpoints);
+}
+
+void check_files(const TrainConfig& config) {
   if (!config.engine.tiers.file.folder.empty()) check_tier_folder(tier_place(config));
   if (!config.run.trace.empty()) check_writable(config.run.trace, "run.trace");
   if (!config.run.memory_trace.empty()) {

@@ -6,8 +6,13 @@
 
 namespace zero {
 
-/// Throws zero::Error naming key, path and reason unless the files that a run will read and write
-/// can be: the last step is too late for a mistyped name. Asked by every rank.
+// The checks throw zero::Error naming key, path and reason. Asked by every rank.
+
+/// Unless the log and the folder of checkpoints can be written, beside which a run writes from its
+/// start on.
+void check_places(const TrainConfig& config);
+/// Unless the other files that a run will read and write can be: the last step is too late for a
+/// mistyped name.
 void check_files(const TrainConfig& config);
 
 /// Makes run.checkpoint.folder and missing folders above it, for all ranks, before any other rank

@@ -16,6 +16,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/sign_of_life.h"
 #include "collectives/backends.h"
 #include "launch/config/train_config.h"
 #include "launch/process/quantity.h"
@@ -185,6 +186,7 @@ std::optional<Counts> cheapest(const std::vector<RankBudget>& ranks, const Tenso
   for (std::int64_t whole = 0; whole <= layers; whole = next(whole)) {
     for (std::int64_t qkv = whole; qkv <= layers; qkv = next(qkv)) {
       for (std::int64_t attended = whole; attended <= layers; attended = next(attended)) {
+        give_sign_of_life();  // a deep model takes long, and no plan is made meanwhile
         Counts counts{qkv, attended, whole, whole};
         const auto cost = [&] {
           return std::inner_product(

@@ -52,7 +52,7 @@
 namespace zero {
 namespace {
 
-/// Everything that can be checked before memory is allocated.
+/// What a run has before memory is allocated.
 struct Prepared {
   std::optional<TrainConfig> config{};
   std::optional<Batches> batches{};
@@ -81,6 +81,22 @@ WaitLimits wait_limits(const TrainConfig& config) {
   return limits;
 }
 
+/// Makes and locks the places of the run's checkpoints and log. Collective.
+void take_places(Communicator& communicator, Prepared& prepared) {
+  const TrainConfig& config = *prepared.config;
+  const bool first = communicator.rank() == 0;
+  agree(communicator, *cpu::open(), "run.checkpoint.folder", [&] {
+    if (!first) return;
+    make_checkpoint_folder(config.checkpoints);
+    prepared.folder_lock = lock_checkpoints(config.checkpoints);
+  });
+  agree(communicator, *cpu::open(), "run.log", [&] {
+    check_places(config);
+    if (first) prepared.log_lock = lock_log(config.run.log);
+  });
+}
+
+/// What all ranks agree on before one of them opens the run's files.
 Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   Prepared prepared;
   const auto device = cpu::open();
@@ -106,26 +122,26 @@ Prepared prepare_run(const TrainFlags& flags, Communicator& communicator) {
   same["version"] = libraries_text(config.run.device);
   std::replace(same["version"].begin(), same["version"].end(), '\n', ';');
   require_agreement(communicator, *device, same);
-  agree(communicator, *device, "run.checkpoint.folder", [&] {
-    if (communicator.rank() != 0) return;
-    make_checkpoint_folder(config.checkpoints);
-    prepared.folder_lock = lock_checkpoints(config.checkpoints);
-  });
+  take_places(communicator, prepared);
+  return prepared;
+}
+
+/// Opens data and log, and checks all other files. Collective.
+void open_files(Communicator& communicator, Prepared& prepared) {
+  const TrainConfig& config = *prepared.config;
+  const bool first = communicator.rank() == 0;
   std::map<std::string, std::string> files;
-  agree(communicator, *device, "data", [&] {
+  agree(communicator, *cpu::open(), "data", [&] {
     check_files(config);
     prepared.batches.emplace(config, communicator.rank());
     files = prepared.batches->fingerprint();
     files.merge(weight_file_fingerprints(config));
-    if (communicator.rank() == 0) prepared.note = check_data_tokenizer(config, *prepared.batches);
+    if (first) prepared.note = check_data_tokenizer(config, *prepared.batches);
   });
-  require_agreement(communicator, *device, files);
-  agree(communicator, *device, "run.log", [&] {
-    if (communicator.rank() != 0 || config.run.log.empty()) return;
-    prepared.log_lock = lock_log(config.run.log);
-    prepared.log = std::make_unique<RunLog>(config.run.log);
+  require_agreement(communicator, *cpu::open(), files);
+  agree(communicator, *cpu::open(), "run.log", [&] {
+    if (first && !config.run.log.empty()) prepared.log = std::make_unique<RunLog>(config.run.log);
   });
-  return prepared;
 }
 
 /// One run and everything it owns. If only this rank knows of a failure, the run is never
@@ -140,11 +156,13 @@ class Run {
 
   int operator()(const TrainFlags& flags) {
     prepared_ = prepare_run(flags, communicator_);
-    plan_memory_limit(*prepared_.config);
     const TrainConfig& config = *prepared_.config;
     process_.progress.saves = !config.checkpoints.folder.empty();
     process_.progress.logs = !config.run.log.empty();
     process_.progress.weights_due = !config.run.save_weights.empty();
+    notice_faults(*prepared_.config);
+    open_files(communicator_, prepared_);
+    plan_memory_limit(*prepared_.config);
     if (const std::string note = config.values.note(); !note.empty()) console_.line(note);
     for (const std::string& warning : config.warnings) console_.line("warning: " + warning);
     if (!prepared_.warning.empty()) console_.line("warning: " + prepared_.warning);
@@ -153,7 +171,6 @@ class Run {
     }
     for (const std::string& line : prepared_.batches->lines()) console_.line(line);
     if (!prepared_.note.empty()) console_.line("warning: " + prepared_.note);
-    notice_faults(*prepared_.config);
     agree(communicator_, *cpu::open(), "run.memory_trace",
           [&] { observers_.emplace(config, communicator_.rank()); });
     for (const std::string& line : observers_->lines()) console_.line(line);
@@ -201,7 +218,9 @@ class Run {
   }
 
  private:
-  /// From here on. `config` gets the disk of the faults that the run is made to meet.
+  /// From here on: before the first call to a disk that may hold up one rank alone, and behind the
+  /// locks of the places in which flight files lie. `config` gets the disk of the faults that the
+  /// run is made to meet.
   void notice_faults(TrainConfig& config) {
     const FlightFolder folder{flight_folder(config)};
     std::optional<ProcessFaults::Starting> starting(std::in_place, process_.faults,
@@ -222,6 +241,8 @@ class Run {
     if (!faults_->warning().empty() && communicator_.local_rank() == 0) {
       say_warning(faults_->warning());
     }
+    const BackendKind met_by = communicator_.backend();
+    faults_->begin(backend_on(config.run.device, config, met_by) == met_by ? "world" : "hosts");
   }
   /// Plans alone, so all ranks find the same.
   void plan_memory_limit(TrainConfig& config) {
@@ -340,9 +361,13 @@ int train(const TrainFlags& given, int* argc, char*** argv) {
         if (process.faults.takes_over()) return go_on;
         const auto now = std::chrono::steady_clock::now();
         const Signals::Answer answer = process.signals.arrived(signal, now);
-        if (first && !answer.line.empty()) say(answer.line);
+        const auto tell = [&process](const std::string& line) {
+          const std::string waits = process.faults.waits();
+          say(waits.empty() ? line : line + '\n' + waits);
+        };
+        if (first && !answer.line.empty()) tell(answer.line);
         if (!answer.ends_process) return go_on;
-        process.faults.end_by(signal, [&] { say(ended_by(signal, by, process.progress)); });
+        process.faults.end_by(signal, [&] { tell(ended_by(signal, by, process.progress)); });
         return end;
       });
   // Before the ranks are asked for what they need to meet.

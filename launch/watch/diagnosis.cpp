@@ -43,14 +43,18 @@ const FlightState::Collective* newest_ended(const FlightState& state) {
   return newest == state.last.end() ? nullptr : &*newest;
 }
 
+/// "in "backward" of step 812"
+std::string phase_text(const FlightState& state) {
+  return fmt::format("in {} {}", state.phase.empty() ? "no phase" : '"' + state.phase + '"',
+                     step_text(state.step));
+}
+
 /// "in "backward" of step 812; its last compute was backward h.7; it has been in all_gather(h.6)
 /// #1840 of group shard for 5.2 s; its last collective, barrier(x) #3, ended 6.0 s ago; its process
 /// is stopped". In the past, as of `then`: "it had been in ...", "had ended 6.0 s before".
 std::string whereabouts_text(const FlightState& state, Tense tense, std::int64_t then) {
   const bool past = tense == Tense::past;
-  std::string text =
-      fmt::format("in {} {}", state.phase.empty() ? "no phase" : '"' + state.phase + '"',
-                  step_text(state.step));
+  std::string text = phase_text(state);
   if (!state.compute.empty()) text += fmt::format("; its last compute was {}", state.compute);
   for (const FlightState::Collective& open : state.open) {
     if (open.started == 0) continue;
@@ -337,6 +341,22 @@ Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath
   if (!waits.all().empty()) return of_waits(ranks, waits, now, unknown);
   if (!waits.unended().empty()) return of_unended(ranks, waits, waits.unended().front(), now);
   return of_compute(ranks, waits, now);
+}
+
+Diagnosis longest_wait(std::span<const FlightState> ranks, std::int64_t now) {
+  const WaitGraph waits(ranks);
+  Diagnosis found{.culprits = waits.blamed(), .waited_seconds = longest(waits.all(), now)};
+  if (found.culprits.empty()) return {};
+  found.what = What::hang;
+  std::vector<int> waiting;
+  for (const auto& [rank, absent] : waits.absent()) waiting.push_back(rank);
+  const FlightState* const first = waits.state_of(found.culprits.front());
+  const bool has_place = found.culprits.size() == 1 && first != nullptr && !first->over;
+  found.lines.push_back(fmt::format("{} {} waited for {} for {}{}", ranks_text(waiting),
+                                    waiting.size() == 1 ? "has" : "have",
+                                    wait_text(found.waited_seconds), ranks_text(found.culprits),
+                                    has_place ? ", which is " + phase_text(*first) : ""));
+  return found;
 }
 
 }  // namespace zero

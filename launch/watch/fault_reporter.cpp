@@ -36,6 +36,17 @@ std::string FaultReporter::in_full(const std::string& message) const {
   return fmt::format("{}\n{}", first, fmt::join(diagnosis_of({}).lines, "\n"));
 }
 
+std::string FaultReporter::waits() const {
+  if (!peers_.obstacle().empty()) return "";
+  const std::vector<FlightState> states = read_ranks();
+  const Diagnosis found = longest_wait(states, FlightFile::now());
+  double mean = 0;
+  for (const FlightState& state : states) mean = std::max(mean, state.mean_step_seconds);
+  // Shorter ones belong to every run.
+  if (found.waited_seconds < noticed_within(mean)) return "";
+  return with_host(found.lines.front(), found.culprits.front());
+}
+
 /// Behind the first line, in the form that launch/retry.sh reads. An empty `host`: looked up.
 std::string FaultReporter::with_host(std::string text, int rank, std::string host) const {
   if (host.empty() && rank < peers_.hosts().ranks()) host = peers_.host_name_of(rank);

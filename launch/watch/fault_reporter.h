@@ -31,8 +31,11 @@ class FaultReporter {
   /// The fault with the culprits that were found, and how those of a death have died.
   Diagnosis diagnosis_of(const Finding& finding) const;
 
-  /// Watchdog::in_full(). Any thread.
+  // Any thread.
+  /// Watchdog::in_full().
   std::string in_full(const std::string& message) const;
+  /// Watchdog::waits().
+  std::string waits() const;
 
  private:
   std::vector<FlightState> read_ranks() const;

@@ -100,6 +100,9 @@ class Watchdog {
   /// of the rank that holds it up, as far as this rank sees, or else of the first that the message
   /// names, with who waits for whom in lines behind. Any thread.
   std::string in_full(const std::string& message) const { return reporter_.in_full(message); }
+  /// For whom ranks that are seen have waited for longer than a hang takes to be noticed, a line,
+  /// with the host where there are several; empty: for nobody, or nobody knows. Any thread.
+  std::string waits() const { return reporter_.waits(); }
   /// This rank has failed by an error of its own, of which it is to tell unless another fault ends
   /// it first: whoever tells of that one then tells of this error too, LastWords::own_error. Any
   /// thread.

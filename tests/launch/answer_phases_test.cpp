@@ -44,6 +44,7 @@ std::array<Written, 2> written(const GenerateFlags& flags) {
     FlightFile file = FlightFile::create("", world.rank(), world.size());
     const FlightReader reader(own_path(file));
     RunFaults faults(world, std::move(file), std::nullopt);
+    faults.begin("world");
     AnswerSession session(flags, interrupts, world, &faults);
     session.phase("prompts");
     const AcceptedPrompt prompt{.request = {.prompt = {1, 2, 3}, .max_tokens = 3, .sampling = {}}};

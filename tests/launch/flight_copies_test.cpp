@@ -131,7 +131,9 @@ TEST_F(FlightCopies, ASignalHasAllRanksOfAProcessMakeTheirs) {
     RunFaults faults(ranks, create(ranks, memory_on()), std::nullopt);
     const ProcessFaults::Joined joined(process, faults);
     all_meet(ranks);
-    if (ranks.rank() == 0) process.end_by(SIGTERM, [] {});
+    // People are told first: a launcher may leave no time for copies.
+    const auto tell = [&] { EXPECT_TRUE(FlightLink::read(place(0)).has_value()); };
+    if (ranks.rank() == 0) process.end_by(SIGTERM, tell);
     all_meet(ranks);
     EXPECT_EQ(flight_file_at(place(ranks.rank())), place(ranks.rank()));
   });

@@ -8,11 +8,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdint>
 #include <latch>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/consecutive.h"
@@ -20,6 +22,7 @@
 #include "collectives/forwarding_backend.h"
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
+#include "launch/faults/run_faults.h"
 #include "launch/watch/fault_finder.h"
 #include "tests/launch/recorded_rank.h"
 
@@ -233,6 +236,29 @@ TEST(FlightGroups, AnotherBackendAtTheSameAddressIsAnotherGroup) {
     expect_called(rank.called(*known), "#1 of known 0 1");
     const auto third = placed(world);
     expect_called(rank.called(*third), "#1 of  ");
+  });
+}
+
+// Of a program: before it has a device and a mesh.
+TEST(FlightGroups, RanksAreRecordedFromTheirStartOnAndOnce) {
+  local::run(2, [](Communicator& world) {
+    FlightFile file = FlightFile::create("", world.rank(), world.size());
+    const FlightReader reader(own_path(file));
+    RunFaults faults(world, std::move(file), std::nullopt);
+    faults.begin("world");
+    const auto expect_meeting = [&](std::uint64_t number) {
+      all_meet(world);
+      const FlightState state = reader.read();
+      ZERO_CHECK(state.phase == "start" && state.step == -1, "in {}", state.phase);
+      ZERO_CHECK(state.last.size() == 1 && state.last[0].group == "world" &&
+                     state.last[0].name == "barrier(meeting)" && state.last[0].number == number,
+                 "{} #{} of {}", state.last[0].name, state.last[0].number, state.last[0].group);
+      ZERO_CHECK((state.last[0].ranks == std::vector<int>{0, 1}), "their numbers");
+    };
+    expect_meeting(1);
+    const Mesh mesh(world, {});
+    faults.record(mesh, world);
+    expect_meeting(2);
   });
 }
 

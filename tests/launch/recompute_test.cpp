@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/sign_of_life.h"
 #include "collectives/backends.h"
 #include "launch/config/run_identity.h"
 #include "launch/train/memory_fit.h"
@@ -227,7 +228,9 @@ TEST(AutoRecompute, OfADeepModelTriesCountsAStrideApart) {
   const auto flop = [&](const RecomputePlan& plan) {
     return recomputed_flop(config.model, config.data.sequence_length, plan);
   };
+  const std::int64_t before = signs_of_life();
   choose_recompute(config, kBackend);
+  EXPECT_GE(signs_of_life() - before, 61 * 62 / 2) << "for a watchdog: each pair of two counts";
   EXPECT_TRUE(config.recompute.plan.any());
   EXPECT_LE(flop(config.recompute.plan), flop(whole));
   EXPECT_NO_THROW(check_memory_limit(config, kBackend, plan_ranks(config, kBackend)));

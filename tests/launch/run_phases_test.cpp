@@ -54,8 +54,7 @@ TEST(RunPhases, TellsForwardFromBackwardByTheUnits) {
   phases.at(3, "forward");  // another micro-batch
   phases.at(3, "validation");
   phases.unit("wte", Phase::forward);
-  EXPECT_THAT(told.phases,
-              ElementsAre("-1 start", "3 forward", "3 backward", "3 forward", "3 validation"));
+  EXPECT_THAT(told.phases, ElementsAre("3 forward", "3 backward", "3 forward", "3 validation"));
 }
 
 /// The first of two ranks' phases and units.
@@ -83,11 +82,11 @@ Told told_of(const TinyRun& run, const std::vector<std::string>& overrides) {
   return first;
 }
 
-TEST(RunPhases, OfARunFromStartToEnd) {
+TEST(RunPhases, OfARunBehindItsStartToItsEnd) {
   const TinyRun run;
   const Told told = told_of(run, {"run.steps=2", "run.validation_every=2", "train_batch_size=8",
                                   "run.save_weights=" + run.folder().path("weights.safetensors")});
-  std::vector<std::string> expected{"-1 start", "-1 load", "-1 between steps"};
+  std::vector<std::string> expected{"-1 load", "-1 between steps"};
   for (const char* const step : {"1", "2"}) {
     for (const char* const phase : {"forward", "backward", "forward", "backward", "update"}) {
       expected.push_back(fmt::format("{} {}", step, phase));

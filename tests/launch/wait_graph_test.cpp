@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "launch/watch/diagnosis.h"
@@ -55,6 +56,37 @@ TEST(WaitGraph, ManyWaitsAreCounted) {
     ranks.push_back(StateMaker(rank, 40).in("all_reduce(x)", 1, 100, "tensor", {rank, rank + 1}));
   }
   EXPECT_THAT(diagnose(ranks, {}, clock_at(103)).lines, Contains("and 7 more waits"));
+}
+
+std::vector<std::string> longest_of(const std::vector<FlightState>& ranks) {
+  return longest_wait(ranks, clock_at(103.2)).lines;
+}
+
+TEST(LongestWait, SaysInOneLineForWhomRanksWait) {
+  EXPECT_THAT(
+      longest_of({StateMaker(0, 3).step(-1).in("split", 1, 90, "world"), StateMaker(1, 3).step(-1),
+                  StateMaker(2, 3).step(-1).in("split", 1, 103, "world")}),
+      ElementsAre("ranks 0, 2 have waited for 13.2 s for rank 1, which is in \"backward\" "
+                  "before the first step"));
+  // Rank 0 waits for rank 2, which waits for rank 3.
+  EXPECT_THAT(
+      longest_of({StateMaker(0, 4).in("a", 1, 102, "shard", {0, 2}), StateMaker(1, 4),
+                  StateMaker(2, 4).in("b", 1, 101, "tensor", {2, 3}), StateMaker(3, 4)}),
+      ElementsAre("ranks 0, 2 have waited for 2.2 s for rank 3, which is in \"backward\" of "
+                  "step 812"));
+  EXPECT_THAT(longest_of({StateMaker(0, 3).in("a", 1, 101), StateMaker(1, 3), StateMaker(2, 3)}),
+              ElementsAre("rank 0 has waited for 2.2 s for ranks 1-2"));
+  EXPECT_THAT(longest_of({StateMaker(0, 2).in("a", 1, 100)}),
+              ElementsAre("rank 0 has waited for 3.2 s for rank 1"))
+      << "of which nothing is known";
+}
+
+TEST(LongestWait, SaysNothingWhereNobodyIsToBlame) {
+  EXPECT_THAT(longest_of({StateMaker(0, 2).in("a", 1, 100), StateMaker(1, 2).in("a", 1, 101)}),
+              IsEmpty())
+      << "all have come";
+  EXPECT_THAT(longest_of({StateMaker(0, 2), StateMaker(1, 2)}), IsEmpty());
+  EXPECT_THAT(longest_of({}), IsEmpty());
 }
 
 }  // namespace

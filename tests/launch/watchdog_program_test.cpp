@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // Ranks of zero_train that die or hang beside ranks of the same host.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -119,11 +121,100 @@ TEST(ProgramWatchdog, NamesAnEndlessLoopOutsideOfSteps) {
                  " --set run.steps=3 'run.faults=[{\"kind\": \"loop\", \"rank\": 1, \"phase\": \"" +
                  phase + "\"}]'");
     expect_fault_status(outcome);
-    EXPECT_THAT(outcome.errors, ContainsRegex("zero_train: rank 1 has not entered [a-z_]+"));
+    // The start begins before data are opened.
+    const std::string where = phase == "start" ? "all_gather.data. #1 of group world" : "[a-z_]+";
+    EXPECT_THAT(outcome.errors, ContainsRegex("zero_train: rank 1 has not entered " + where));
     EXPECT_THAT(outcome.errors, ContainsRegex("rank 0 has waited for [0-9.]+ s"));
     EXPECT_THAT(outcome.errors, ContainsRegex("rank 1 is in ." + phase));
     EXPECT_THAT(outcome.errors, ContainsRegex("rank 1's stack:")) << phase;
   }
+}
+
+/// One of two ranks, told by variables where they meet.
+std::string one_of_two(const TinyRun& run, int rank, const std::string& set) {
+  return fmt::format(
+      "env --default-signal=INT RANK={0} LOCAL_RANK={0} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 "
+      "MASTER_ADDR=127.0.0.1 MASTER_PORT={1} {2} --config {3} --set {4}",
+      rank, 27000 + ::getpid() % 2000, kTrain, run.config(), set);
+}
+
+/// Before the command of a rank whose data are on a server that does not answer.
+std::string without_data(const TinyRun& run) {
+  return fmt::format("LD_PRELOAD={} ZERO_STUCK_FILE={} ", ZERO_STUCK_OPEN,
+                     run.folder().path("train_000000.bin"));
+}
+
+TEST(ProgramWatchdog, TellsWhereARankHangsThatOpensItsData) {
+  const TinyRun run;
+  const std::string set = "run.collective_warning=1 run.collective_timeout=4";
+  run.folder().write("job.sh", without_data(run) + one_of_two(run, 1, set) + " &\n" +
+                                   one_of_two(run, 0, set) + "\nstatus=$?; wait; exit $status");
+  const Outcome outcome = shell(run, "bash " + run.folder().path("job.sh"));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, ContainsRegex("warning: .rank 0. all_gather.data.: waiting for 1 s "
+                                            "for rank 1 .process"));
+  EXPECT_THAT(outcome.errors,
+              ContainsRegex("rank 1 has not entered all_gather.data. #1 of group world before the "
+                            "first step, in which rank 0 has waited for [0-9.]+ s\n"
+                            "rank 1 is in .start. before the first step"));
+  EXPECT_THAT(outcome.errors, ContainsRegex("rank 1's stack:\n  host thread:\n"));
+  EXPECT_THAT(outcome.errors, ContainsRegex("zero::(files|Batches|TokenFile|TokenStream)"));
+}
+
+/// What rank 0 prints if `order` is given once it has waited for four seconds for rank 1.
+Outcome ordered(const TinyRun& run, const std::string& rank_1, const std::string& rank_0,
+                const std::string& order) {
+  run.folder().write("job.sh", rank_1 + " &\n" + rank_0 +
+                                   " & job=$!\nuntil grep -q 'waiting for 4 s for rank 1' " +
+                                   run.folder().path("stderr.txt") +
+                                   " || ! kill -0 $job; do sleep 0.1; done\n" + order +
+                                   "\nwait $job; status=$?; wait; exit $status");
+  return shell(run, "bash " + run.folder().path("job.sh"));
+}
+
+TEST(ProgramWatchdog, AnOrderToEndTellsForWhomTheJobWaits) {
+  const TinyRun run;
+  const std::string set = "run.collective_warning=4";
+  const Outcome outcome = ordered(run, without_data(run) + one_of_two(run, 1, set),
+                                  one_of_two(run, 0, set), "kill -TERM $job");
+  EXPECT_EQ(outcome.status, 143) << outcome.errors;
+  EXPECT_THAT(outcome.out, ContainsRegex("\nended by SIGTERM before the first step\n"
+                                         "rank 0 has waited for [0-9.]+ s for rank 1, which is in "
+                                         ".start. before the first step\n"));
+}
+
+// The save that was asked for does not come.
+TEST(ProgramWatchdog, AnOrderToSaveAndEndTellsForWhomTheJobWaits) {
+  const TinyRun run;
+  const std::string set =
+      "run.collective_warning=4 run.checkpoint.folder=" + run.folder().path("ck") +
+      R"( 'run.faults=[{"kind": "loop", "rank": 1, "step": 1, "phase": "forward"}]')";
+  const std::string rank = "ZERO_ALLOW_FAULTS=1 ";
+  const Outcome outcome = ordered(
+      run, rank + one_of_two(run, 1, set), rank + one_of_two(run, 0, set),
+      "kill -TERM $job; until grep -q 'rank 0 has waited' " + run.folder().path("stdout.txt") +
+          " || ! kill -0 $job; do sleep 0.1; done; sleep 0.5; kill -INT $job");
+  EXPECT_EQ(outcome.status, 130) << outcome.errors;
+  const std::string waits =
+      "\nrank 0 has waited for [0-9.]+ s for rank 1, which is in .forward. of step 1\n";
+  EXPECT_THAT(outcome.out, ContainsRegex("\nSIGTERM: saving a checkpoint after this step, then "
+                                         "ending; from now on SIGINT .Ctrl-C. ends at once" +
+                                         waits));
+  EXPECT_THAT(outcome.out, ContainsRegex("\nended by SIGINT[^\n]*" + waits));
+}
+
+// Either may be wrong.
+TEST(ProgramWatchdog, OfTwoRanksWhoseCallsDifferBothCallsAreTold) {
+  const TinyRun run;
+  const Outcome outcome = shell(
+      run,
+      "env ZERO_ALLOW_FAULTS=1 " + started(2) + " --config " + run.config() +
+          R"( --set 'run.faults=[{"kind": "skip", "rank": 1, "step": 2, "phase": "reduce"}]')");
+  expect_fault_status(outcome);
+  EXPECT_THAT(
+      outcome.errors,
+      ContainsRegex("zero_train: .rank [01]. [a-z_]+.[^)]*. met [a-z_]+.[^)]*. of rank [01]: "
+                    "one of them left a call out or took another branch"));
 }
 
 TEST(ProgramWatchdog, AnErrorOfAllRanksIsAFaultInTheirFlightFiles) {

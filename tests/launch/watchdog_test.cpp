@@ -160,6 +160,26 @@ TEST(Watchdog, OfOneHostNamesNoneInErrors) {
   });
 }
 
+// As people are told who end the job.
+TEST(Watchdog, SaysForWhomRanksHaveWaitedForLong) {
+  for (const double mean_step : {0.1, 100.0}) {
+    ToldByWatchdogs told;
+    local::run(2, [&](Communicator& world) {
+      WatchedRank rank(world, told.options());
+      rank.file.mean_step(mean_step);
+      if (rank.number() == 0) rank.file.started(rank.enter(), FlightFile::now() - 4'000'000'000);
+      all_meet(world);
+      const std::string line = rank.watchdog->waits();
+      ZERO_CHECK(mean_step < 1
+                     ? line.starts_with("rank 0 has waited for ") &&
+                           line.ends_with(" s for rank 1, which is in \"backward\" of step 3")
+                     : line.empty(),
+                 "of steps of {} s: {}", mean_step, line);
+      all_meet(world);
+    });
+  }
+}
+
 TEST(Watchdog, TellsAnErrorThatAnotherFaultHasOutrun) {
   ToldByWatchdogs told;
   local::run(3, [&](Communicator& world) {
