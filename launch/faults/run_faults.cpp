@@ -86,7 +86,7 @@ void RunFaults::attach_to(Device& device) {
 void RunFaults::begin(const std::string& group) {
   recorder_.know_group(ranks_, group, consecutive(0, ranks_.size()));
   listening_.emplace(ranks_, recorder_);
-  for (PhaseListener* const each : phase_listeners()) each->phase(-1, "start");
+  for (PhaseListener* const each : listeners<PhaseListener>()) each->phase(-1, "start");
 }
 
 void RunFaults::record(const Mesh& mesh, Communicator& world) {
