@@ -14,6 +14,7 @@
 #include "collectives/host_values.h"
 #include "collectives/nccl/options.h"
 #include "device/cuda/gpus.h"
+#include "files/disk_calls.h"
 #include "launch/faults/faulty_backend.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/telemetry/profile.h"
@@ -171,7 +172,9 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
   const bool shared = share_a_gpu(host.backend(), host.size());
   int index = 0;
   std::string mine;
+  // The driver and NCCL take seconds to start, and give no sign of life.
   agree(host, *cpu::open(), "run.device", [&] {
+    const files::DiskCall counted;
     if (!shared) index = cuda::index_of_rank(host.local_rank());
     mine = gpu_text(index);
     ZERO_CHECK(host.size() == 1 || shared || nccl::available(),
@@ -182,10 +185,12 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
   agree(host, *cpu::open(), "run.device", [&] {
     const BackendKind backend = backend_on(DeviceKind::cuda, config, host.backend());
     const cuda::Options gpu{.index = index, .reserve = planned_arenas(config, host, backend)};
+    const files::DiskCall counted;
     device_ = cuda::open(gpu);
   });
   device_->compute().listen(instruments);
   if (host.size() == 1 || shared) return;
+  const files::DiskCall counted;
   gpus_ =
       nccl::world({host.store(), host.rank(), host.size()}, *device_, {.sums = config.run.sums});
 }

@@ -7,6 +7,7 @@
 
 #include "base/checked_math.h"
 #include "collectives/backends.h"
+#include "files/disk_calls.h"
 #include "launch/data/batches.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/plan.h"
@@ -69,20 +70,34 @@ void run_as_planned(const TrainConfig& config, Communicator& host) {
   EXPECT_EQ(device.device().device_bytes(), plan);
 }
 
+constexpr int kRanks = 2;
+
+/// Of a vocabulary whose table NCCL gives memory for. Its GPUs are new.
+TrainConfig config_of(const TinyRun& run, const std::string& stage) {
+  test::fake_nccl::reset();
+  cuda::emulated::reset({.devices = kRanks});
+  return make_train_config(
+      Configuration::read(
+          run.config(),
+          {"zero_optimization.stage=" + stage, "run.device=cuda", "data.validation=null",
+           "model.vocabulary=66000", "model.width=8", "model.layers=1", "run.steps=1",
+           "data.sequence_length=4", "train_micro_batch_size_per_gpu=1", "train_batch_size=2"}),
+      kRanks);
+}
+
+/// Which a watchdog takes for no endless loop.
+TEST(EmulatedNcclRun, CountsTheStartsOfDriverDeviceAndNcclAsCallsWithoutASignOfLife) {
+  const TinyRun run;
+  const TrainConfig config = config_of(run, "1");
+  const std::int64_t before = files::disk_calls().begun;
+  local::run(kRanks, [&](Communicator& host) { const RunDevice device(config, host, nullptr); });
+  EXPECT_EQ(files::disk_calls().begun - before, 3 * kRanks);
+}
+
 TEST(EmulatedNcclRun, AsksTheDriverForWhatIsPlannedBeforeItsFirstStepAndForNothingAfter) {
-  constexpr int kRanks = 2;
   const TinyRun run;
   for (const char* stage : {"1", "3"}) {
-    test::fake_nccl::reset();
-    cuda::emulated::reset({.devices = kRanks});
-    // A vocabulary whose table NCCL gives memory for.
-    const TrainConfig config = make_train_config(
-        Configuration::read(run.config(),
-                            {std::string("zero_optimization.stage=") + stage, "run.device=cuda",
-                             "data.validation=null", "model.vocabulary=66000", "model.width=8",
-                             "model.layers=1", "run.steps=1", "data.sequence_length=4",
-                             "train_micro_batch_size_per_gpu=1", "train_batch_size=2"}),
-        kRanks);
+    const TrainConfig config = config_of(run, stage);
     local::run(kRanks, [&](Communicator& host) { run_as_planned(config, host); });
     EXPECT_EQ(make_plan(config, BackendKind::nccl).memory.device,
               plan_memory(config, 0, kRanks, BackendKind::nccl, MemorySpace::device).device);
