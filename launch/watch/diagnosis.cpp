@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <set>
@@ -80,6 +81,16 @@ std::string place_text(const FlightState& state, std::int64_t now) {
   if (state.over) return "has ended in good order";
   if (state.seen != 0) return "was " + last_seen_text(state, now);
   return "is " + whereabouts_text(state, Tense::present, now);
+}
+
+/// "is in "backward" of step 812; its process is stopped"
+std::string short_place_text(const FlightState& state, std::int64_t now) {
+  if (state.over) return place_text(state, now);
+  return fmt::format(
+      "{} {}{}",
+      state.seen == 0 ? "is"
+                      : fmt::format("was last seen {} ago", wait_text(seconds(state.seen, now))),
+      phase_text(state), state.process_state.empty() ? "" : "; its process " + state.process_state);
 }
 
 /// Adds where ranks to blame are, and their stacks.
@@ -348,14 +359,22 @@ Diagnosis longest_wait(std::span<const FlightState> ranks, std::int64_t now) {
   Diagnosis found{.culprits = waits.blamed(), .waited_seconds = longest(waits.all(), now)};
   if (found.culprits.empty()) return {};
   found.what = What::hang;
+  // One that is not seen may have come.
+  const auto is_seen = [&](int rank) { return waits.state_of(rank) != nullptr; };
+  const bool any_seen = std::ranges::any_of(found.culprits, is_seen);
+  if (any_seen) std::erase_if(found.culprits, std::not_fn(is_seen));
   std::vector<int> waiting;
   for (const auto& [rank, absent] : waits.absent()) waiting.push_back(rank);
-  const FlightState* const first = waits.state_of(found.culprits.front());
-  const bool has_place = found.culprits.size() == 1 && first != nullptr && !first->over;
-  found.lines.push_back(fmt::format("{} {} waited for {} for {}{}", ranks_text(waiting),
-                                    waiting.size() == 1 ? "has" : "have",
-                                    wait_text(found.waited_seconds), ranks_text(found.culprits),
-                                    has_place ? ", which is " + phase_text(*first) : ""));
+  const bool one = found.culprits.size() == 1;
+  std::string place;
+  if (!any_seen) {
+    place = fmt::format(", which {} not seen from here", one ? "is" : "are");
+  } else if (one) {
+    place = ", which " + short_place_text(*waits.state_of(found.culprits.front()), now);
+  }
+  found.lines.push_back(fmt::format(
+      "{} {} waited for {} for {}{}", ranks_text(waiting), waiting.size() == 1 ? "has" : "have",
+      wait_text(found.waited_seconds), ranks_text(found.culprits), place));
   return found;
 }
 

@@ -40,8 +40,9 @@ Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath
                    std::int64_t now, std::span<const int> unknown = {});
 
 /// For whom ranks wait at `now`, how long the first of them has, and where that rank is, in one
-/// line: "ranks 0-2 have waited for 14.2 s for rank 3, which is in "backward" of step 12". No line:
-/// no rank waits, or none is to blame. Pure, as diagnose().
+/// line: "ranks 0-2 have waited for 14.2 s for rank 3, which is in "backward" of step 12". Ranks
+/// without a state count only if no other is to blame. No line: no rank waits, or none is to blame.
+/// Pure, as diagnose().
 Diagnosis longest_wait(std::span<const FlightState> ranks, std::int64_t now);
 
 }  // namespace zero

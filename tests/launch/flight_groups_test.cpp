@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <latch>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -259,6 +260,28 @@ TEST(FlightGroups, RanksAreRecordedFromTheirStartOnAndOnce) {
     const Mesh mesh(world, {});
     faults.record(mesh, world);
     expect_meeting(2);
+  });
+}
+
+// As GPUs do, through NCCL: collectives of the world and of the hosts come in no common order.
+TEST(FlightGroups, OfDevicesThatMeetByThemselvesTheHostsAreAGroupOfTheirOwn) {
+  local::run(2, [](Communicator& hosts) {
+    const auto devices = store_only::world({hosts.store(), hosts.rank(), 2}, {"a", "b"});
+    FlightFile file = FlightFile::create("", hosts.rank(), hosts.size());
+    const FlightReader reader(own_path(file));
+    RunFaults faults(hosts, std::move(file), std::nullopt);
+    faults.begin("hosts");
+    const Mesh mesh(*devices, {});
+    for (int laid_out = 0; laid_out < 2; ++laid_out) faults.record(mesh, *devices);
+    all_meet(hosts);
+    for (int i = 0; i < 2; ++i) all_meet(*devices);
+    std::map<std::string, std::uint64_t> numbers;
+    for (const FlightState::Collective& each : reader.read().last) {
+      ZERO_CHECK((each.ranks == std::vector<int>{0, 1}), "ranks of {}", each.group);
+      numbers[each.group] = each.number;
+    }
+    ZERO_CHECK((numbers == std::map<std::string, std::uint64_t>{{"hosts", 1}, {"world", 2}}),
+               "{} groups", numbers.size());
   });
 }
 

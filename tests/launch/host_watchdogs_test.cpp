@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "collectives/backends.h"
+#include "launch/faults/process_faults.h"
 #include "launch/faults/run_faults.h"
 #include "launch/flight/flight_file.h"
 #include "tests/launch/hub_network.h"
@@ -258,6 +259,36 @@ TEST(HostWatchdogs, OfAWaitThatTookTooLongTheHubTellsWithWhereTheAbsentRankIs) {
                     HasSubstr("what holds it up (rank 4 on host " + host_name() + ")\n"),
                     ContainsRegex(
                         "rank 4 was last seen [0-9.]+ m?s ago in .start. before the first step")));
+}
+
+TEST(HostWatchdogs, TheFirstProcessAloneSaysForWhichRankOfAnotherHostRanksWait) {
+  ToldByWatchdogs told{.may_warn = true};
+  local::run(2, [&](Communicator& world) {
+    FlightFile file = FlightFile::create("", world.rank(), 2);
+    file.phase(-1, "start");
+    if (world.rank() == 0) {
+      file.started(enter_barrier(file, add_world(file, 2)), FlightFile::now() - 4'000'000'000);
+    }
+    RunFaults faults(world, std::move(file), told.options(world.rank() == 0 ? "a" : "b"));
+    ProcessFaults process("zero_train", world.rank());
+    const ProcessFaults::Joined joined(process, faults);
+    std::string line;
+    // It has heard of the other host by then.
+    wait_until([&] {
+      line = faults.waits();
+      return line.find(world.rank() == 0 ? "was last seen" : "which is in") != line.npos;
+    });
+    EXPECT_THAT(line,
+                ContainsRegex("^rank 0 has waited for [0-9.]+ s for rank 1, which [a-z0-9. ]+ "
+                              "in .start. before the first step .rank 1 on host "));
+    if (world.rank() == 0) {
+      EXPECT_THAT(process.waits(), StartsWith("rank 0 has waited for "));
+    } else {
+      EXPECT_THAT(process.waits(), IsEmpty());
+    }
+    all_meet(world);
+  });
+  EXPECT_THAT(told.texts, IsEmpty());
 }
 
 TEST(HostWatchdogs, AGoodEndIsNoFault) {

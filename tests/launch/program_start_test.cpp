@@ -154,6 +154,16 @@ TEST(Program, AJobOfSlurmWithoutSrunIsToldSoAtOnceAndMayBePlanned) {
   EXPECT_EQ(shell(run, script + "--local-ranks 1").status, 0);
 }
 
+// Another user of the folder could not replace them.
+TEST(Program, ThatAllRanksRefuseToBeginLeavesNoFlightFiles) {
+  const TinyRun run;
+  for (const char* const wrong : {"data.train=/nowhere", "run.memory_limit=64KiB"}) {
+    SCOPED_TRACE(wrong);
+    EXPECT_NE(alone(run, fmt::format("--local-ranks 2 --set {}", wrong)).status, 0);
+    EXPECT_FALSE(std::filesystem::exists(run.folder().path("run.log.flight")));
+  }
+}
+
 TEST(Program, FitsItsMemoryLimitOrEndsBeforeItStarts) {
   const TinyRun run;
   const std::string kept = "--local-ranks 2 --set model.layers=4 --set run.memory_limit=";

@@ -76,9 +76,29 @@ TEST(LongestWait, SaysInOneLineForWhomRanksWait) {
                   "step 812"));
   EXPECT_THAT(longest_of({StateMaker(0, 3).in("a", 1, 101), StateMaker(1, 3), StateMaker(2, 3)}),
               ElementsAre("rank 0 has waited for 2.2 s for ranks 1-2"));
+}
+
+// Of a host that is not linked: they may have come.
+TEST(LongestWait, BlamesRanksThatAreNotSeenOnlyIfNoOtherHoldsUp) {
+  EXPECT_THAT(
+      longest_of({StateMaker(0, 4).in("a", 1, 100), StateMaker(1, 4)}),
+      ElementsAre("rank 0 has waited for 3.2 s for rank 1, which is in \"backward\" of step "
+                  "812"));
   EXPECT_THAT(longest_of({StateMaker(0, 2).in("a", 1, 100)}),
-              ElementsAre("rank 0 has waited for 3.2 s for rank 1"))
-      << "of which nothing is known";
+              ElementsAre("rank 0 has waited for 3.2 s for rank 1, which is not seen from here"));
+  EXPECT_THAT(
+      longest_of({StateMaker(0, 4).in("a", 1, 100), StateMaker(1, 4).in("a", 1, 101)}),
+      ElementsAre("ranks 0-1 have waited for 3.2 s for ranks 2-3, which are not seen from here"));
+}
+
+TEST(LongestWait, SaysWhatElseIsKnownOfTheRank) {
+  const FlightState waits = StateMaker(0, 2).in("a", 1, 100);
+  EXPECT_THAT(longest_of({waits, StateMaker(1, 2).over()}),
+              ElementsAre("rank 0 has waited for 3.2 s for rank 1, which has ended in good order"));
+  EXPECT_THAT(
+      longest_of({waits, StateMaker(1, 2).seen(101).stopped()}),
+      ElementsAre("rank 0 has waited for 3.2 s for rank 1, which was last seen 2.2 s ago in "
+                  "\"backward\" of step 812; its process is stopped (a signal or a debugger)"));
 }
 
 TEST(LongestWait, SaysNothingWhereNobodyIsToBlame) {
