@@ -144,6 +144,14 @@ class PredictTest(unittest.TestCase):
         # Of 24 shares of a block forward, here 8 are not repeated; torch 1.13 repeated all.
         self.assertAlmostEqual(rates[1] / rates[0], 40 / 48, delta=0.01)
 
+    def test_a_row_has_the_attention_of_its_run(self):
+        def rate(name):
+            return work.rates(ROWS[name], FILES)[0]["attention_forward"] / work.slowest(ROWS[name], FILES) / 1e12
+
+        self.assertAlmostEqual(rate("foundry-7b-8h100"), 108)     # FlashAttention 1, 2048
+        self.assertAlmostEqual(rate("foundry-13b-128h100"), 108)
+        self.assertAlmostEqual(rate("foundry-7b-128h100"), 265)   # of FlashAttention-2, by the sweep of large runs
+
     def test_norms_take_as_long_as_all_of_a_layers_other_kernels(self):
         row = {**ROWS["foundry-7b-8h100"], "gradients": "bf16"}
         memory = 3350e9 * work.MEMORY
