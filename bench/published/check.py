@@ -19,7 +19,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 TOLERANCE = 0.03  # between two published figures, beyond their rounding
 KEYS = ("name publication where model cluster hosts devices stage mesh sequence micro_batch accumulation dtype "
         "recompute published expressible").split()
-OPTIONAL = "program reduction gradients batch memory_gib assumed differs open".split()
+OPTIONAL = "program chunks reduction gradients batch memory_gib assumed differs open".split()
 FIGURES = "step_seconds tokens_per_second_per_gpu tflops_per_gpu mfu training_days".split()
 AXES = "replicate shard tensor sequence_parallel pipeline context".split()
 
@@ -127,7 +127,11 @@ def check_row(row, files, wrong):
     expect(row["sequence"] <= model["context"] or row["expressible"] is not True, "sequence: longer than the context")
     expect(row["expressible"] is True or isinstance(row["expressible"], str), "expressible: expected true or a reason")
     if row["expressible"] is True:
-        expect(not {"pipeline", "context"} & set(mesh), "mesh: an axis that the engine does not have")
+        stages, chunks = mesh.get("pipeline", 1), row.get("chunks", 1)
+        expect("context" not in mesh, "mesh: an axis that the engine does not have")
+        expect((stages > 1) == ("chunks" in row), "chunks: expected of a pipeline's stage, and only there")
+        expect(chunks == 1 or (row["accumulation"] or 0) % stages == 0,
+               f"accumulation: found {row['accumulation']}, interleaved {stages} stages take a multiple of that")
         expect(row["dtype"] in ("bf16", "fp16", "fp32"), f"dtype: found {row['dtype']!r}")
         product = (row["micro_batch"] or 0) * (row["accumulation"] or 0) * data_ranks(row)
         expect(product == global_batch(row) > 0, f"batch: found {row.get('batch')}, expected {product}")

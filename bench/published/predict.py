@@ -30,8 +30,6 @@ import tempfile
 import check
 import program_work as work
 
-NETWORK = 0.77  # of the rate between hosts: devices.json, "measured"
-
 MOST = 1.1  # of a device's peak, which is for a clock that GeForce cards exceed
 
 GROUPINGS = {
@@ -42,9 +40,9 @@ GROUPINGS = {
 
 
 def group_of(row, grouping):
-    """Tensor ranks share the work of a model."""
-    of_tensor = row["mesh"].get("tensor", 1) if grouping == "work" else None
-    return json.dumps([*(row.get(key) for key in GROUPINGS[grouping]), of_tensor])
+    """Tensor ranks and stages share the work of a model."""
+    of_part = [row["mesh"].get(axis, 1) for axis in ("tensor", "pipeline")] if grouping == "work" else None
+    return json.dumps([*(row.get(key) for key in GROUPINGS[grouping]), of_part])
 
 
 def hops_share(row):
@@ -80,7 +78,7 @@ def cluster_of(row, files):
              "collective": f"{nccl['collective_us']}us"}
     if cluster["between_hosts_gb_s"]:
         halves = mesh.get("replicate", 1) > 1 and publication.get("sums_of_replicas") == "bf16"  # here fp32
-        links["between_hosts"] = link(cluster["between_hosts_gb_s"] * NETWORK * (2 if halves else 1), "network", hops)
+        links["between_hosts"] = link(cluster["between_hosts_gb_s"] * work.NETWORK * (2 if halves else 1), "network", hops)
     return {"hosts": row["hosts"], "devices": row["devices"] // work.tensor_stream(row, files), "kind": "gpu",
             "memory": f"{device['memory_gib']}GiB",
             "peak": f"{device['bf16_tflops']}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",
@@ -90,17 +88,18 @@ def cluster_of(row, files):
 
 
 def config_of(row, files):
-    model = {key: value for key, value in files["models"][row["model"]].items() if key != "parameters"}
+    model = {key: value for key, value in work.model_of(row, files).items() if key != "parameters"}
     mesh = {axis: value for axis, value in row["mesh"].items() if axis != "sequence_parallel"}
     if (ranks := work.tensor_stream(row, files)) > 1:
         model, mesh = work.part_of(model, ranks), {axis: value for axis, value in mesh.items() if axis != "tensor"}
-    recompute = row["recompute"]
+    recompute, group = row["recompute"], row.get("group", 1)
     # FSDP gathers the next unit however large both are; the default would hold blocks of 70B one at a time.
     zero = {"stage": row["stage"], "stage3_max_live_parameters": 10**12}
     if not files["publications"][row["publication"]].get("overlap", True):
         zero["overlap_comm"] = False
     config = {"model": model, "data": {"train": "tokens.bin", "sequence_length": row["sequence"]},
-              "train_micro_batch_size_per_gpu": row["micro_batch"], "gradient_accumulation_steps": row["accumulation"],
+              "train_micro_batch_size_per_gpu": row["micro_batch"] * group,
+              "gradient_accumulation_steps": row["accumulation"] // group,
               "train_batch_size": check.global_batch(row),
               "zero_optimization": zero,
               "mesh": mesh,
@@ -121,27 +120,34 @@ def config_of(row, files):
 
 
 class Simulator:
-    """Runs zero_train --simulate, once for a row and factor."""
+    """Runs zero_train --simulate, once for a row and factor, or for each kind of stage of its pipeline."""
 
     def __init__(self, program, files, folder):
         self.program, self.files, self.folder = program, files, pathlib.Path(folder)
         self.said, self.factors = {}, {}
 
     def run(self, row, factor=1.0):
-        """What zero_train printed; RuntimeError with its last line if it failed."""
+        """What zero_train printed of the longest stage, with the step of all."""
         key = row["name"], factor
         if key not in self.said:
-            paths = {name: self.folder / f"{name}.json" for name in ("config", "cluster", "operations")}
-            paths["config"].write_text(json.dumps(config_of(row, self.files)))
-            paths["cluster"].write_text(json.dumps(cluster_of(row, self.files)))
-            paths["operations"].write_text(json.dumps(work.operations(row, self.files, factor)))
-            command = [self.program, "--config", str(paths["config"]), "--simulate", str(paths["cluster"]), "--json"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                lines = done.stderr.strip().splitlines()
-                raise RuntimeError(lines[-1] if lines else f"status {done.returncode}")
-            self.said[key] = json.loads(done.stdout)
+            said = [self.simulate(stage, factor) for stage in work.stages_of(row, self.files)]
+            longest = max(said, key=lambda stage: stage["step_seconds"])
+            step = longest["step_seconds"] + work.bubble(row) * said[-1]["step_seconds"]
+            self.said[key] = {**longest, "step_seconds": step}
         return self.said[key]
+
+    def simulate(self, row, factor):
+        """What zero_train printed; RuntimeError with its last line if it failed."""
+        paths = {name: self.folder / f"{name}.json" for name in ("config", "cluster", "operations")}
+        paths["config"].write_text(json.dumps(config_of(row, self.files)))
+        paths["cluster"].write_text(json.dumps(cluster_of(row, self.files)))
+        paths["operations"].write_text(json.dumps(work.operations(row, self.files, factor)))
+        command = [self.program, "--config", str(paths["config"]), "--simulate", str(paths["cluster"]), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines()
+            raise RuntimeError(lines[-1] if lines else f"status {done.returncode}")
+        return json.loads(done.stdout)
 
     def factor(self, row, published):
         """At which the step is the published one, within 0.1 %; None if no rate up to MOST gives one so short."""

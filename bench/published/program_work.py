@@ -14,8 +14,10 @@ import check
 
 # Of a link's rate: within hosts by ml-engineering (devices.json, "measured"), PCIe assumed.
 LINKS = {"h100": 0.82, "a100": 0.78, "rtx-4090": 0.70}
+NETWORK = 0.77  # of the rate between hosts: devices.json, "measured"
 MEMORY = 0.88  # of the memory's rate, what copies reach
 FREE = 1e12    # GB/s of operations whose work is on the norms
+NO_HEAD = 1024  # tokens of a stage's model without head: under a hundredth of a layer
 SEQUENCES = [512, 1024, 2048, 4096, 8192, 16384]
 FREE_OPERATIONS = ("gelu_forward gelu_backward swiglu_forward swiglu_backward rotary column_sums add").split()
 
@@ -35,6 +37,36 @@ def program_of(row, files):
 def gradients_of(row, files):
     """Of gradients between ranks."""
     return row.get("gradients", files["publications"][row["publication"]].get("gradients", row["dtype"]))
+
+
+def model_of(row, files):
+    """Of a row, or of one of its stages."""
+    return files["models"].get(row["model"]) if isinstance(row["model"], str) else row["model"]
+
+
+def stages_of(row, files):
+    """Rows that stand for stages of a row's pipeline, the one of all but the head's last; without one the row itself.
+
+    The ranks of a stage run its share of the layers. The last stage has the head as well, unless the program gave the
+    head and the token table the places of layers. Others are as slow as the slowest device of all stages. Interleaved,
+    as many micro-batches as stages pass a chunk before the next chunk: where data ranks overlap, gradients travel
+    as if these were one micro-batch."""
+    stages = row["mesh"].get("pipeline", 1)
+    if stages == 1:
+        return [row]
+    model, balanced = files["models"][row["model"]], program_of(row, files)["pipeline"].get("balanced", False)
+    grouped = row["chunks"] > 1 and files["publications"][row["publication"]].get("overlap", True)
+    head = {**row, "hosts": row["hosts"] // stages, "group": stages if grouped else 1,
+            "mesh": {axis: ranks for axis, ranks in row["mesh"].items() if axis != "pipeline"},
+            "model": {**model, "layers": (model["layers"] + 2 * balanced) // stages}}
+    others = {**head, "stages": stages, "model": {**head["model"], "vocabulary": NO_HEAD}}
+    return [others] if balanced else [head, others]
+
+
+def bubble(row):
+    """Of what a stage computes, how long it waits for others: of interleaved 1F1B (Narayanan et al. 2021)."""
+    stages = row["mesh"].get("pipeline", 1)
+    return (stages - 1) / (row["accumulation"] * row["chunks"]) if stages > 1 else 0
 
 
 def tensor_stream(row, files):
@@ -178,9 +210,24 @@ def tensor_seconds(row, sizes, files, program):
     return {kind: program["tensor"][kind] * one * exposed for kind in kinds}
 
 
+def pipeline_seconds(row, sizes, files, program):
+    """What a layer waits, each way, for transfers between stages: of each chunk one.
+
+    Each tensor rank sends its part of the rows, and those that receive gather them ("scatter/gather")."""
+    if not program.get("pipeline", {}).get("exposed") or "chunks" not in row:
+        return 0
+    cluster, nccl, rows = files["clusters"][row["cluster"]], files["nccl"], 2 * sizes.tokens * sizes.width
+    within = cluster["within_host_gb_s"] * 1e9 * of_device(LINKS, cluster["device"])
+    others = sizes.tensor - 1
+    sent = rows / sizes.tensor / (cluster["between_hosts_gb_s"] * 1e9 * NETWORK)
+    gathered = rows * others / sizes.tensor / within
+    latency = nccl["hop_us"]["network"] + others * nccl["hop_us"]["nvlink"] + 2 * nccl["collective_us"]
+    return (sent + gathered + latency * 1e-6) * row["chunks"] / sizes.layers
+
+
 def slowest(row, files):
     """Of a typical device's speed, what the slowest of a row's devices is expected to have."""
-    world = row["hosts"] * row["devices"]
+    world = row["hosts"] * row["devices"] * row.get("stages", 1)
     if world == 1:
         return 1.0
     extreme = statistics.NormalDist().inv_cdf((world - 0.375) / (world + 0.25))  # Blom's expected largest
@@ -197,13 +244,15 @@ def norm_rates(row, sizes, files, program, memory):
     operands = {"forward": 4, "backward": 4, "apply": 2}
     forward, backward = layer_bytes(row, sizes, program, gradients)
     tensor = tensor_seconds(row, sizes, files, program)
+    stages = pipeline_seconds(row, sizes, files, program)
     if "norm" not in program:  # fused as here: only what units' copies add
         forward, backward = forward + operands["forward"] * own, backward + operands["backward"] * own
     seconds = {"forward": forward / memory, "backward": backward / memory, "apply": forward / memory}
     if row["recompute"] == "none":
         seconds["apply"] = own * operands["apply"] / memory
     host = dict(zip(("forward", "backward"), program.get("host_us_of_rank", [0, 0])))
-    seconds = {way: seconds[way] + tensor[way] + host.get(way, 0) * 1e-6 * check.data_ranks(row) for way in seconds}
+    waits = {way: count * 1e-6 * check.data_ranks(row) + stages for way, count in host.items()}
+    seconds = {way: seconds[way] + tensor[way] + waits.get(way, 0) for way in seconds}
     return {f"{kind}_{way}": operands[way] * (whole if part else own) / seconds[way] for way in operands}
 
 
@@ -212,7 +261,7 @@ def rates(row, files, factor=1.0):
     cluster = files["clusters"][row["cluster"]]
     memory = files["devices"][cluster["device"]]["memory_gb_s"] * 1e9 * MEMORY
     program, gradients = program_of(row, files), gradients_of(row, files)
-    sizes = Sizes(row, files["models"][row["model"]], program)
+    sizes = Sizes(row, model_of(row, files), program)
     attention = program.get("attention", files["publications"][row["publication"]].get("attention"))
     arithmetic = product_rates(row, sizes, files, program)
     if attention == "scores":
