@@ -130,6 +130,7 @@ def check_row(row, files, wrong):
         stages, chunks = mesh.get("pipeline", 1), row.get("chunks", 1)
         expect("context" not in mesh, "mesh: an axis that the engine does not have")
         expect((stages > 1) == ("chunks" in row), "chunks: expected of a pipeline's stage, and only there")
+        expect(row["hosts"] % stages == 0, f"hosts: found {row['hosts']}, expected as many for each of {stages} stages")
         expect(chunks == 1 or (row["accumulation"] or 0) % stages == 0,
                f"accumulation: found {row['accumulation']}, interleaved {stages} stages take a multiple of that")
         expect(row["dtype"] in ("bf16", "fp16", "fp32"), f"dtype: found {row['dtype']!r}")

@@ -78,7 +78,8 @@ def cluster_of(row, files):
              "collective": f"{nccl['collective_us']}us"}
     if cluster["between_hosts_gb_s"]:
         halves = mesh.get("replicate", 1) > 1 and publication.get("sums_of_replicas") == "bf16"  # here fp32
-        links["between_hosts"] = link(cluster["between_hosts_gb_s"] * work.NETWORK * (2 if halves else 1), "network", hops)
+        between = cluster["between_hosts_gb_s"] * work.NETWORK * (2 if halves else 1)
+        links["between_hosts"] = link(between, "network", hops)
     return {"hosts": row["hosts"], "devices": row["devices"] // work.tensor_stream(row, files), "kind": "gpu",
             "memory": f"{device['memory_gib']}GiB",
             "peak": f"{device['bf16_tflops']}TFLOP/s", "peak_fp32": f"{device['fp32_tflops']}TFLOP/s",

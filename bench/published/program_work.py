@@ -40,22 +40,23 @@ def gradients_of(row, files):
 
 
 def model_of(row, files):
-    """Of a row, or of one of its stages."""
-    return files["models"].get(row["model"]) if isinstance(row["model"], str) else row["model"]
+    """Of a row, or of one of its stages, which has its own."""
+    return files["models"][row["model"]] if isinstance(row["model"], str) else row["model"]
 
 
 def stages_of(row, files):
-    """Rows that stand for stages of a row's pipeline, the one of all but the head's last; without one the row itself.
+    """Rows that stand for stages of a row's pipeline: the one with the head, and any other; else the row itself.
 
-    The ranks of a stage run its share of the layers. The last stage has the head as well, unless the program gave the
-    head and the token table the places of layers. Others are as slow as the slowest device of all stages. Interleaved,
-    as many micro-batches as stages pass a chunk before the next chunk: where data ranks overlap, gradients travel
-    as if these were one micro-batch."""
+    The ranks of a stage run its share of the layers. The last stage has the head as well, unless the program gave head
+    and token table the places of layers. The others are as slow as the slowest device of all stages. Interleaved, as
+    many micro-batches as there are stages pass a chunk before the next one does: where gradients travel beside
+    backward, they do so as if these were one micro-batch."""
     stages = row["mesh"].get("pipeline", 1)
     if stages == 1:
         return [row]
-    model, balanced = files["models"][row["model"]], program_of(row, files)["pipeline"].get("balanced", False)
-    grouped = row["chunks"] > 1 and files["publications"][row["publication"]].get("overlap", True)
+    model = files["models"][row["model"]]
+    balanced = program_of(row, files).get("pipeline", {}).get("balanced", False)
+    grouped = row.get("chunks", 1) > 1 and files["publications"][row["publication"]].get("overlap", True)
     head = {**row, "hosts": row["hosts"] // stages, "group": stages if grouped else 1,
             "mesh": {axis: ranks for axis, ranks in row["mesh"].items() if axis != "pipeline"},
             "model": {**model, "layers": (model["layers"] + 2 * balanced) // stages}}
@@ -66,7 +67,7 @@ def stages_of(row, files):
 def bubble(row):
     """Of what a stage computes, how long it waits for others: of interleaved 1F1B (Narayanan et al. 2021)."""
     stages = row["mesh"].get("pipeline", 1)
-    return (stages - 1) / (row["accumulation"] * row["chunks"]) if stages > 1 else 0
+    return (stages - 1) / (row["accumulation"] * row.get("chunks", 1)) if stages > 1 else 0
 
 
 def tensor_stream(row, files):

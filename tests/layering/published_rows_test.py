@@ -68,6 +68,17 @@ class PredictTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("batch: found 7", errors)
 
+    def test_a_pipeline_has_chunks_and_micro_batches_that_interleave(self):
+        def change(rows):
+            rows[0].update(mesh={"pipeline": 3}, hosts=4, devices=3, cluster="mosaic-h100")
+            rows[1].update(copy.deepcopy(ROWS["megascale-175b-256a100"]), micro_batch=16, accumulation=12)
+
+        status, _, errors = self.predicted(change)
+        self.assertEqual(status, 1)
+        self.assertIn("chunks: expected of a pipeline's stage", errors)
+        self.assertIn("hosts: found 4, expected as many for each of 3 stages", errors)
+        self.assertIn("accumulation: found 12, interleaved 8 stages", errors)
+
     def test_links_have_the_latencies_of_their_kind(self):
         def links(cluster):
             row = {"publication": "llmq", "model": "qwen2.5-0.5b", "cluster": cluster, "hosts": 1, "devices": 4,
@@ -169,6 +180,52 @@ class PredictTest(unittest.TestCase):
         self.assertEqual((part["heads"], part["head_width"]), (whole["heads"] / 8, 128))
         parameters = 4 * part["heads"] * 128 * part["width"] + 3 * part["width"] * part["intermediate"]
         self.assertAlmostEqual(parameters * 8 / check.block_parameters(whole), 1, places=3)
+
+    def test_a_pipeline_is_simulated_as_one_of_its_stages(self):
+        head, others = work.stages_of(ROWS["ptdp-1t-3072a100"], FILES)
+        self.assertEqual((head["hosts"], head["mesh"]), (6, {"shard": 6, "tensor": 8}))
+        self.assertEqual([stage["model"]["layers"] for stage in (head, others)], [2, 2])
+        self.assertEqual((head["model"]["vocabulary"], others["model"]["vocabulary"]), (51200, work.NO_HEAD))
+        self.assertEqual(predict.config_of(head, FILES)["model"]["layers"], 2)
+        self.assertEqual(work.slowest(others, FILES), work.slowest(ROWS["ptdp-1t-3072a100"], FILES))
+        self.assertGreater(work.slowest(head, FILES), work.slowest(others, FILES))
+        # 126 layers, head and token table have 128 places.
+        stage, = work.stages_of(ROWS["llama3-405b-8192h100"], FILES)
+        self.assertEqual((stage["model"]["layers"], stage["model"]["vocabulary"]), (8, work.NO_HEAD))
+        self.assertEqual(work.stages_of(ROWS["ptdp-18b-256a100"], FILES), [ROWS["ptdp-18b-256a100"]])
+
+    def test_a_pipelines_step_is_its_longest_stage_and_the_bubble(self):
+        row = ROWS["ptdp-1t-3072a100"]
+        simulator = predict.Simulator("", FILES, "")
+        for head, step in ((2, 2 + 63 / 512), (0.5, 1 + 63 / 512)):
+            seconds = iter((head, 1))
+            with mock.patch.object(simulator, "simulate", lambda *_: {"step_seconds": next(seconds)}):
+                self.assertAlmostEqual(simulator.run(row, head)["step_seconds"], step)
+        self.assertAlmostEqual(work.bubble(ROWS["megascale-175b-256a100"]), 7 / (192 * 6))
+        self.assertEqual(work.bubble(ROWS["ptdp-18b-256a100"]), 0)
+
+    def test_interleaved_gradients_travel_between_groups_of_micro_batches(self):
+        def sizes(name):
+            config = predict.config_of(work.stages_of(ROWS[name], FILES)[0], FILES)
+            return config["train_micro_batch_size_per_gpu"], config["gradient_accumulation_steps"]
+
+        self.assertEqual(sizes("megascale-175b-256a100"), (8, 24))
+        self.assertEqual(sizes("ptdp-530b-2520a100"), (1, 280))  # reduces after backward
+
+    def test_transfers_between_stages_are_work_of_layers_where_they_are_waited_for(self):
+        def seconds(name):
+            row = work.stages_of(ROWS[name], FILES)[0]
+            program = work.program_of(row, FILES)
+            return work.pipeline_seconds(row, work.Sizes(row, row["model"], program), FILES, program)
+
+        rows = 2 * 2048 * 20480  # bytes; each of 3 chunks is one of the stage's 3 layers
+        once = rows / 8 / (25e9 * 0.77) + rows * 7 / 8 / (300e9 * 0.78) + (14 + 7 * 3.4 + 2 * 8.4) * 1e-6
+        self.assertAlmostEqual(seconds("ptdp-530b-2520a100"), once)
+        self.assertEqual(seconds("megascale-175b-256a100"), 0)
+        row = work.stages_of(ROWS["ptdp-530b-2520a100"], FILES)[0]
+        alone = {key: value for key, value in row.items() if key != "chunks"}
+        norm = [2 * 4 * 2 * 2048 * 20480 / work.rates(each, FILES)[1]["layer_norm_forward"] for each in (row, alone)]
+        self.assertAlmostEqual(norm[0] - norm[1], once)
 
     def test_the_slowest_of_more_devices_is_slower(self):
         speeds = [work.slowest(ROWS[name], FILES) for name in
