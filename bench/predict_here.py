@@ -16,17 +16,15 @@ The simulator is given what runs of at most two ranks show, none of which is a r
 - for each model, the share of a core that a thread takes which waits for the network, and the share of its rate that a
   transfer keeps while a thread on the same core computes: those at which two ranks on two hosts, joined by the first
   of the links, with half the batch of the rows, compute as long and take as long in all as they did.
-What disturbs a machine adds to a step, for seconds or for minutes. So before and after each run, for calibration and
-for rows alike, two ranks take some steps that are always the same, its pace; the run's compute is scaled to the median
-of all paces, whose range is printed. All is measured once in each of some rounds, and of all steps of a point the lower
-quartile counts; a profile, which has the sum of a run's steps, is scaled to it. What was measured lies in FOLDER;
-started again, the script goes on, and simulates anew. Nothing else may run: every figure is a time. Ends with 1 if the
-mean error is above 5 % or the largest above 12 %.
+What disturbs a machine adds to a step, and may last for minutes: so all that is measured, for calibration and for rows
+alike, is measured once in each of some rounds, and of all steps of a point the lower quartile counts; a profile, which
+has the sum of a run's steps, is scaled to it. What was measured lies in FOLDER; started again, the script goes on, and
+simulates anew. Nothing else may run: every figure is a time. Ends with 1 if the mean error is above 5 % or the largest
+above 12 %.
 """
 import argparse
 import json
 import pathlib
-import statistics
 import subprocess
 import sys
 from functools import partial
@@ -41,8 +39,8 @@ MODELS = {  # flags of zero_scale
              "--sequence", "128", "--batch", "8", "--micro", "1"],
 }
 CALIBRATING = {
-    "profile-two": ["--worlds", "2", "--stages", "0", "--no-baseline"],
     "profile-one": ["--worlds", "1"],
+    "profile-two": ["--worlds", "2", "--stages", "0", "--no-baseline"],
     "profile-tensor": ["--worlds", "2", "--stages", "0", "--meshes", "tensor=2", "--no-baseline"],
 }
 PROFILED = ["--set", "run.profile=true"]
@@ -91,55 +89,15 @@ def write(path, value):
     return path
 
 
-def points(flags):
-    """The flags of each single point of a sweep."""
-    single = [[]]
-    for i, flag in enumerate(flags):
-        values = flag.split(",") if i > 0 and flags[i - 1] in ("--worlds", "--stages") else [flag]
-        single = [[*before, value] for before in single for value in values]
-    return single
-
-
-def steps_of(log):
-    """The lines of a log's steps but the first ones, which warm up, and its profile; null: none was asked for."""
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    profiles = [line["profile"] for line in lines if "profile" in line]
-    return [line for line in lines if "step_seconds" in line][2:], profiles[-1] if profiles else None
-
-
-class Paces:
-    """Seconds of a step of two ranks that is always the same, around each run."""
-
-    def __init__(self, arguments, model):
-        self.build = pathlib.Path(arguments.build).resolve() / "bin"
-        self.file = pathlib.Path(arguments.folder).resolve() / f"paces-{model}.json"
-        self.of = json.loads(self.file.read_text()) if self.file.exists() else {}
-        self.config = self.file.parent / f"one-host/{model}-profile-two/runs/strong-stage0-world2.1/ds.json"
-        self.last = None
-
-    def note(self, runs):
-        """Takes the pace of runs that have just ended: the mean of that before them and that behind them."""
-        log = self.file.with_suffix(".log")
-        log.unlink(missing_ok=True)
-        run(["mpirun", "--allow-run-as-root", "-np", "2", "--bind-to", "none", self.build / "zero_train", "--config",
-             self.config, "--set", "run.threads=1", "run.steps=5", "run.profile=false", f"run.log={log}"])
-        pace = statistics.median(line["step_seconds"] for line in steps_of(log)[0])
-        self.of |= {str(each): ((self.last or pace) + pace) / 2 for each in runs}
-        self.last = pace
-        write(self.file, self.of)
-
-    def quiet_step(self, runs, waits_scale):
-        """The step of a point's runs that a quarter of them do not exceed, and the profile of its run."""
-        usual = statistics.median(self.of.values())
-        found = []
-        for folder in runs:
-            steps, profile = steps_of(folder / "run.log")
-            scale = usual / self.of[str(folder)]
-            for step in steps:
-                waits = step["exposed_communication_seconds"] * (scale if waits_scale else 1)
-                seconds = waits + computing(step) * scale
-                found.append(({"step_seconds": seconds, "exposed_communication_seconds": waits}, profile))
-        return sorted(found, key=lambda each: each[0]["step_seconds"])[len(found) // 4]
+def quiet_step(runs):
+    """The step of a point's runs that a quarter of them do not exceed, and the profile of its run; null: none was asked
+    for."""
+    steps, first = [], 2  # the first ones warm up
+    for folder in runs:
+        lines = [json.loads(line) for line in (folder / "run.log").read_text().splitlines()]
+        profiles = [line["profile"] for line in lines if "profile" in line]
+        steps += [(line, profiles[-1] if profiles else None) for line in lines if "step_seconds" in line][first:]
+    return sorted(steps, key=lambda each: each[0]["step_seconds"])[len(steps) // 4]
 
 
 def step(figures):
@@ -154,7 +112,7 @@ def computing(figures):
 class Place:
     """This machine as one host, or as two joined by a link of `rate`."""
 
-    def __init__(self, arguments, rate, paces):
+    def __init__(self, arguments, rate):
         self.build = pathlib.Path(arguments.build).resolve() / "bin"
         self.rate = rate
         self.hosts = 1 if rate is None else 2
@@ -162,7 +120,7 @@ class Place:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.times = ["--steps", str(arguments.steps), "--warmup", "2"]
         self.rounds = arguments.rounds
-        self.paces = paces
+        self.models = arguments.models.split(",")
         self.is_first_link = rate == arguments.rates.split(",")[0]
 
     def between(self, *flags):
@@ -192,28 +150,16 @@ class Place:
         sweeps = {name: [*flags, *PROFILED] for name, flags in CALIBRATING.items()} | ALONE | ONE_HOST
         if self.rate is not None:
             sweeps = TWO_HOSTS
-        for model, paces in self.paces.items():
-            all_flags = {f"{model}-{name}": [*MODELS[model], *flags] for name, flags in sweeps.items()}
+        for model in self.models:
+            for name, flags in sweeps.items():
+                self.scale(self.folder / f"{model}-{name}", [*MODELS[model], *flags, "--repeats", str(measured)])
             if self.is_first_link:
-                all_flags[f"core-{model}"] = self.of_network(model)
-            paces.last = None
-            for name, flags in all_flags.items():
-                folder = self.folder / name
-                for point in points(flags):
-                    before = set(folder.glob("runs/*"))
-                    self.scale(folder, [*point, "--repeats", str(measured)])
-                    new = {each for each in folder.glob("runs/*") if each.name != "limits"} - before
-                    if new:
-                        paces.note(new)
-
-    def quiet_step(self, model, folder, point):
-        """Of a point's runs."""
-        runs = (each for each in (self.folder / folder).glob(f"runs/{point}.*") if each.name != "limits")
-        return self.paces[model].quiet_step(runs, self.rate is None)
+                self.scale(self.folder / f"core-{model}", [*self.of_network(model), "--repeats", str(measured)])
 
     def profiled(self, model, name):
         """Seconds of a quiet step of runs that calibrate, and a profile of it."""
-        step, profile = self.quiet_step(model, f"{model}-{name}", "*")
+        folders = (self.folder / f"{model}-{name}" / "runs").iterdir()
+        step, profile = quiet_step(each for each in folders if each.name != "limits")
         disturbed = profile["seconds"] / profile["steps"]
         for work in profile["work"]:
             work["seconds"] *= step["step_seconds"] / disturbed
@@ -239,8 +185,7 @@ class Place:
     def handover(self, model, cluster):
         """Seconds of latency with which two tensor ranks are simulated to take as long as they took."""
         return self.matched(
-            f"handover-{model}", [*MODELS[model], *CALIBRATING["profile-tensor"]], cluster, (0, 1e-3), step,
-            self.profiled(model, "profile-tensor")[0])
+            f"handover-{model}", [*MODELS[model], *CALIBRATING["profile-tensor"]], cluster, (0, 1e-3), step, self.profiled(model, "profile-tensor")[0])
 
     def of_network(self, model):
         """Flags of two ranks that have half the batch of the compared rows."""
@@ -253,7 +198,7 @@ class Place:
         that a transfer keeps beside compute; with them, two ranks that have half the batch of the compared rows are
         simulated to compute as long, and to take as long in all, as they did. cluster(both) is the cluster."""
         flags = self.of_network(model)
-        measured = self.quiet_step(model, f"core-{model}", "*")[0]
+        measured = quiet_step((self.folder / f"core-{model}").glob("runs/strong-stage2-world2.*"))[0]
         polling, lost = 0, 0
         for _ in range(3):  # each with the other as it was found
             polling = self.matched(f"core-time-{model}", flags, lambda value: cluster((value, 1 - lost)),
@@ -277,7 +222,7 @@ class Place:
             for row in self.scale(folder, [*MODELS[model], *flags, "--repeats", str(self.rounds), "--simulate", path]):
                 if row.get("failure"):
                     sys.exit(f"{folder}: {row['point']}: {row['failure']}")
-                row["measured"], _ = self.quiet_step(model, folder.name, row["point"])
+                row["measured"], _ = quiet_step(folder.glob(f"runs/{row['point']}.*"))
                 yield [self.rate or "one host", model, name], row
 
 
@@ -320,18 +265,13 @@ def main():
     parser.add_argument("--steps", type=int, default=8, help="that a run measures")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each point")
     arguments = parser.parse_args()
-    paces = {model: Paces(arguments, model) for model in arguments.models.split(",")}
-    here = Place(arguments, None, paces)
+    here = Place(arguments, None)
     rates = [] if arguments.rates == "none" else arguments.rates.split(",")
-    models = list(paces)
-    places = [here, *(Place(arguments, rate, paces) for rate in rates)]
+    models = arguments.models.split(",")
+    places = [here, *(Place(arguments, rate) for rate in rates)]
     for measured in range(1, arguments.rounds + 1):
         for place in places:
             place.measure(measured)
-    for model in models:
-        values = paces[model].of.values()
-        strayed = sorted(value / statistics.median(values) for value in values)
-        print(f"{model}: paces are {strayed[0]:.2f} to {strayed[-1]:.2f} of their median")
     latency, network = {}, {}
     for model in models:
         latency[model] = here.handover(model, partial(cluster_of, here, here, model, 2))
