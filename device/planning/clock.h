@@ -35,9 +35,9 @@ struct ClockOptions {
   bool inline_compute = false;  ///< the host thread runs the compute stream's work itself: CPUs
   double submit_seconds = 0;    ///< of the host, to submit a piece of work
   double compute_share = 1;     ///< of compute's speed that is left while communication works
-  /// Of a transfer's rate that is left while compute works; below 1 only with `inline_compute`, by
-  /// which compute that has been submitted has run.
-  double transfer_share = 1;
+  // Below 1 only with `inline_compute`, by which compute that has been submitted has run.
+  double waiting_share = 1;   ///< of compute's speed that is left while communication waits
+  double transfer_share = 1;  ///< of a transfer's rate that is left while compute works
 };
 
 /// As the functions of these names in device/device.h, with streams that count the time of work on

@@ -45,7 +45,7 @@ class VirtualMark final : public Mark::State {
 
 VirtualTime VirtualClock::communicates(const Span& span, double earliest) {
   const double worked = span.begin + span.working;
-  if (options_.transfer_share < 1) {
+  if (options_.transfer_share < 1 || options_.waiting_share < 1) {
     communication_.push_back(
         std::make_shared<Communication>(Communication{earliest, span.begin, worked, span.end}));
     return {earliest, communication_.back()};
@@ -81,11 +81,13 @@ double VirtualClock::computed(double begin, double seconds) {
     // The transfer goes on beside compute at its share, and then at its full rate.
     const double left = piece.end - at;
     const double beside = left / options_.transfer_share;
-    const bool outlasts = seconds < beside;
-    piece.end = at + (outlasts ? left + seconds * (1 - options_.transfer_share) : beside);
+    const double done = beside * options_.waiting_share;
+    const bool outlasts = seconds < done;
+    const double taken = outlasts ? seconds / options_.waiting_share : beside;
+    piece.end = at + (outlasts ? left + taken * (1 - options_.transfer_share) : beside);
     put_off_behind(i);
-    if (outlasts) break;
-    seconds -= beside;
+    if (outlasts) return at + taken;
+    seconds -= done;
     at = piece.end;
   }
   return at + seconds;

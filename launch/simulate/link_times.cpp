@@ -74,14 +74,6 @@ double LinkTimes::bandwidth(LinkLevel level) const {
   return times.host_bandwidth > 0 ? std::min(rate, times.host_bandwidth / devices) : rate;
 }
 
-/// Of a core, what all threads on it take that wait for messages at once. Each looks, then pauses;
-/// `polling` is the part of looks if it is alone. A look behind those of others begins later.
-double LinkTimes::polling_share() const {
-  const double threads = options_.copy_slowdown;
-  const double looks = machine_.times.polling * threads;
-  return looks > 0 ? looks / (1 - machine_.times.polling + looks) : 0;
-}
-
 double LinkTimes::sum_seconds(double bytes) const {
   return bytes / (machine_.times.memory_bandwidth * machine_.times.memory) * options_.copy_slowdown;
 }
@@ -260,12 +252,9 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
   Cost cost = transfer(sent);
   const int barriers = small || (shared && collective.own_bytes == 0) ? 1 : 2;
   cost.latency = barriers * latency(LinkLevel::within_host) * options_.copy_slowdown;
-  // The communicating threads take cores while they copy, meet, and look for messages.
+  // The communicating threads take cores while they copy and meet; for the wire they wait.
   cost.working = cost.latency;
   if (sent.within_host > 0) cost.working += sent.within_host / bandwidth(LinkLevel::within_host);
-  if (sent.between_hosts > 0) {
-    cost.working += polling_share() * sent.between_hosts / bandwidth(LinkLevel::between_hosts);
-  }
   if (at.hosts.count > 1) {
     cost.latency += std::ceil(std::log2(at.hosts.count)) * farthest(at);
   }

@@ -85,7 +85,6 @@ class LinkTimes final : public planning::CollectiveTimes {
   double farthest(const GroupSpread& at) const;
   double latency(LinkLevel level) const;
   double bandwidth(LinkLevel level) const;
-  double polling_share() const;
   double sum_seconds(double bytes) const;
 
   const Machine& machine_;

@@ -29,6 +29,13 @@ struct CoreShare {
   double transfer_share(double beside_compute) const {
     return 1 - (1 - beside_compute) * (1 - compute_share);
   }
+  /// Of compute's speed, what is left while the threads that communicate wait for the network. Each
+  /// looks for messages, then pauses; `polling` is the part of looks if it is alone on a core. A
+  /// look behind those of others begins later.
+  double waiting_share(double polling) const {
+    const double looks = polling * copy_slowdown;
+    return looks > 0 ? 1 - looks / (1 - polling + looks) * (1 - compute_share) : 1;
+  }
 };
 
 /// The durations of a rank's work: measured rates of operations where there are some, else the

@@ -100,6 +100,7 @@ class RankSimulation {
             .inline_compute = cpu,
             .submit_seconds = cpu ? 0 : machine.times.submit,
             .compute_share = cores_.compute_share,
+            .waiting_share = cpu ? cores_.waiting_share(machine.times.polling) : 1,
             .transfer_share = cpu ? cores_.transfer_share(machine.times.beside_compute) : 1};
   }
 
