@@ -145,16 +145,15 @@ class Place:
         rates = {row["name"]: row["value"] * 1e9 for row in json.loads(rows.read_text()) if row["dtype"] == "fp32"}
         return rates["product rate"], rates["memory triad"]
 
-    def measure(self, measured):
-        """Runs all points that are measured here until each has `measured` runs."""
-        sweeps = {name: [*flags, *PROFILED] for name, flags in CALIBRATING.items()} | ALONE | ONE_HOST
-        if self.rate is not None:
-            sweeps = TWO_HOSTS
+    def measure(self, runs):
+        """Runs all points that are measured here until each has so many runs."""
+        profiled = {name: [*flags, *PROFILED] for name, flags in CALIBRATING.items()}
+        sweeps = TWO_HOSTS if self.hosts == 2 else profiled | ALONE | ONE_HOST
         for model in self.models:
             for name, flags in sweeps.items():
-                self.scale(self.folder / f"{model}-{name}", [*MODELS[model], *flags, "--repeats", str(measured)])
+                self.scale(self.folder / f"{model}-{name}", [*MODELS[model], *flags, "--repeats", str(runs)])
             if self.is_first_link:
-                self.scale(self.folder / f"core-{model}", [*self.of_network(model), "--repeats", str(measured)])
+                self.scale(self.folder / f"core-{model}", [*self.of_network(model), "--repeats", str(runs)])
 
     def profiled(self, model, name):
         """Seconds of a quiet step of runs that calibrate, and a profile of it."""
@@ -184,8 +183,9 @@ class Place:
 
     def handover(self, model, cluster):
         """Seconds of latency with which two tensor ranks are simulated to take as long as they took."""
-        return self.matched(
-            f"handover-{model}", [*MODELS[model], *CALIBRATING["profile-tensor"]], cluster, (0, 1e-3), step, self.profiled(model, "profile-tensor")[0])
+        measured, _ = self.profiled(model, "profile-tensor")
+        flags = [*MODELS[model], *CALIBRATING["profile-tensor"]]
+        return self.matched(f"handover-{model}", flags, cluster, (0, 1e-3), step, measured)
 
     def of_network(self, model):
         """Flags of two ranks that have half the batch of the compared rows."""
@@ -269,9 +269,9 @@ def main():
     rates = [] if arguments.rates == "none" else arguments.rates.split(",")
     models = arguments.models.split(",")
     places = [here, *(Place(arguments, rate) for rate in rates)]
-    for measured in range(1, arguments.rounds + 1):
+    for runs in range(1, arguments.rounds + 1):
         for place in places:
-            place.measure(measured)
+            place.measure(runs)
     latency, network = {}, {}
     for model in models:
         latency[model] = here.handover(model, partial(cluster_of, here, here, model, 2))

@@ -8,6 +8,7 @@
 #include "base/nanoseconds.h"
 
 namespace zero {
+
 void StragglerFinder::add(const FlightRing& ring) {
   std::vector<std::uint64_t> known;
   for (const FlightGroup& group : ring.groups) {
