@@ -152,12 +152,14 @@ DecoderParameters::DecoderParameters(const DecoderSplit& split) {
   end_unit(tied ? std::string(names.norm_unit) : "head");
 }
 
+std::vector<DecoderParameter> all_parameters(const DecoderShape& shape) {
+  return DecoderParameters(DecoderSplit::of(shape, 0, 1)).all;
+}
+
 // Of the shape, but here: the table above is what is counted.
 std::int64_t DecoderShape::parameter_count() const {
   std::int64_t elements = 0;
-  for (const DecoderParameter& each : DecoderParameters(DecoderSplit::of(*this, 0, 1)).all) {
-    elements += each.elements();
-  }
+  for (const DecoderParameter& each : all_parameters(*this)) elements += each.elements();
   return elements;
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "architecture/decoder_split.h"
+#include "architecture/decoder_shape.h"
 #include "partition/parameter_spec.h"
 
 namespace zero {
@@ -86,5 +86,8 @@ struct DecoderParameters {
     return blocks[static_cast<std::size_t>(block)][static_cast<std::size_t>(slot)];
   }
 };
+
+/// Those of the whole model, of which no rank holds a part: the order of ModelWeights::tensors().
+std::vector<DecoderParameter> all_parameters(const DecoderShape& shape);
 
 }  // namespace zero

@@ -12,9 +12,9 @@
 #include "architecture/decoder_shape.h"
 #include "inference/inference_options.h"
 #include "inference/model_weights.h"
+#include "weights/file_match.h"
 #include "weights/grouped_files.h"
 #include "weights/quantized_files.h"
-#include "weights/weight_files.h"
 
 namespace zero {
 

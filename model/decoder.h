@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "architecture/decoder_parameters.h"
-#include "architecture/decoder_split.h"
+#include "architecture/decoder_shape.h"
 #include "device/device_mirror.h"
 #include "model/block_check.h"
 #include "model/decoder_memory.h"

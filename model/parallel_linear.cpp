@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "architecture/decoder_split.h"
+#include "architecture/decoder_shape.h"
 #include "base/error.h"
 
 namespace zero {

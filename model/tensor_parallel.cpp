@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "architecture/decoder_split.h"
+#include "architecture/decoder_shape.h"
 #include "base/checked_math.h"
 #include "base/error.h"
 

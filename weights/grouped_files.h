@@ -13,8 +13,7 @@
 #include "architecture/decoder_parameters.h"
 #include "ops/quantized_rows.h"
 #include "weights/file_match.h"
-#include "weights/hf/quantization.h"
-#include "weights/weight_files.h"
+#include "weights/hf/config.h"
 
 namespace zero {
 

@@ -183,10 +183,6 @@ float level_of(WeightFormat format, std::uint8_t code) {
 
 }  // namespace
 
-std::vector<DecoderParameter> all_parameters(const DecoderShape& shape) {
-  return DecoderParameters(DecoderSplit::of(shape, 0, 1)).all;
-}
-
 WeightShape whole_shape(const DecoderParameter& matrix, WeightFormat format) {
   return {matrix.in, matrix.out, matrix.layout, DType::fp32, format};
 }

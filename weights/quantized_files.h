@@ -16,9 +16,6 @@
 
 namespace zero {
 
-/// The parameters of a model in the order of ModelWeights::tensors().
-std::vector<DecoderParameter> all_parameters(const DecoderShape& shape);
-
 /// The whole of a matrix in codes.
 WeightShape whole_shape(const DecoderParameter& matrix, WeightFormat format);
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "architecture/decoder_split.h"
+#include "architecture/decoder_shape.h"
 #include "base/checked_math.h"
 #include "launch/generate/answer_plan.h"
 #include "launch/generate/generate_flags.h"

@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "architecture/decoder_split.h"
+#include "architecture/decoder_shape.h"
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "collectives/mesh.h"

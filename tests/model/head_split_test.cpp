@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "architecture/decoder_split.h"
+#include "architecture/decoder_shape.h"
 
 namespace zero::testing {
 namespace {
