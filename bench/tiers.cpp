@@ -26,7 +26,7 @@
 #include "collectives/backends.h"
 #include "engine/engine.h"
 #include "files/disk_calls.h"
-#include "files/disk_file.h"
+#include "files/posix_file.h"
 
 namespace zero::bench {
 namespace {

@@ -11,7 +11,6 @@
 #include "engine/tier_options.h"
 #include "tiers/tier_file.h"
 #include "tiers/tier_host.h"
-#include "tiers/window_memory.h"
 
 namespace zero {
 

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "tiers/tier.h"
 #include "tiers/tier_file.h"
 
 namespace zero {

@@ -22,7 +22,6 @@
 #include "base/error.h"
 #include "base/random_hex.h"
 #include "files/disk_calls.h"
-#include "files/disk_file.h"
 #include "files/file_system.h"
 #include "files/posix_file.h"
 #include "files/pwrite_queue.h"

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/descriptor.h"
+#include "files/file_system.h"
 #include "files/file_system_type.h"
 
 namespace zero::files {
@@ -108,5 +111,93 @@ class PosixFile {
   std::once_flag opened_direct_;
   std::atomic<bool> refused_{false};
 };
+
+/// One read or write of a range of a file, as the sequence of system calls that moves all of it:
+/// while wants_call(), make next_call() and give its result to advance(). File and memory must
+/// outlive the transfer.
+class Transfer {
+ public:
+  enum class Kind : std::uint8_t { read, write };
+  /// Through the page cache; or past the cache (O_DIRECT) in whole blocks of kBlock bytes, with
+  /// the cache for the rest of a range and for memory that is not aligned.
+  enum class Mode : std::uint8_t { cached, direct };
+  /// The alignment of direct transfers in file and memory.
+  static constexpr std::int64_t kBlock = PosixFile::kDirectBlock;
+
+  static Transfer write(PosixFile& file, std::int64_t offset, std::span<const std::byte> bytes,
+                        Mode mode);
+  static Transfer read(PosixFile& file, std::int64_t offset, std::span<std::byte> out, Mode mode);
+
+  struct Call {
+    Kind kind;
+    int descriptor;
+    std::int64_t offset;
+    std::span<std::byte> memory;  ///< not written by a Kind::write
+  };
+  bool wants_call() const { return error_.empty() && !memory_.empty(); }
+  Call next_call();
+  /// `result`: the number of bytes that the call moved, or the negative error number.
+  void advance(std::int64_t result);
+  const std::string& path() const { return file_->path(); }
+  /// The message that names file, offset and reason; empty if nothing failed.
+  const std::string& error() const { return error_; }
+
+ private:
+  Transfer(Kind kind, PosixFile& file, std::int64_t offset, std::span<std::byte> memory, Mode mode);
+  void count(std::int64_t moved);
+  /// The number of bytes that can go past the cache in one call from here; 0: none.
+  std::size_t direct_bytes() const;
+
+  Kind kind_;
+  Mode mode_;
+  bool direct_ = false;  // the call under way
+  PosixFile* file_;
+  std::int64_t offset_;  // of the rest
+  std::span<std::byte> memory_;
+  std::string error_;
+};
+
+/// Makes the calls of a transfer on the calling thread; returns its error. Asks a system that has
+/// no resources for a call (EAGAIN) again for some seconds.
+std::string error_of(Transfer transfer);
+/// The same; throws the error as a zero::Error.
+void run(Transfer transfer);
+
+/// write() uses the page cache; transfers of a queue go past the cache where they can.
+class PosixOutput final : public OutputFile {
+ public:
+  PosixOutput(const std::string& path, int flags, TransferCounts& counts)
+      : file_(path, flags, counts) {}
+  /// A file that is open; `path` is for messages.
+  PosixOutput(std::string path, Descriptor descriptor, TransferCounts& counts);
+
+  const std::string& path() const override { return file_.path(); }
+  void write(std::int64_t offset, std::span<const std::byte> bytes) override;
+  void sync() override { file_.sync(); }
+  PosixFile& file() { return file_; }
+
+ private:
+  PosixFile file_;
+};
+
+/// read() uses the page cache; transfers of a queue go past the cache where they can.
+class PosixInput final : public InputFile {
+ public:
+  PosixInput(const std::string& path, TransferCounts& counts);
+  /// A file that is open; `path` is for messages.
+  PosixInput(std::string path, Descriptor descriptor, TransferCounts& counts);
+
+  const std::string& path() const override { return file_.path(); }
+  std::int64_t size() const override { return file_.size(); }
+  void read(std::int64_t offset, std::span<std::byte> out) override;
+  PosixFile& file() { return file_; }
+
+ private:
+  PosixFile file_;
+};
+
+/// The PosixFile of a file that disk() opened; throws zero::Error if another file system opened it.
+PosixFile& posix_file(OutputFile& file);
+PosixFile& posix_file(InputFile& file);
 
 }  // namespace zero::files

@@ -6,7 +6,7 @@
 #include <exception>
 
 #include "base/error.h"
-#include "files/disk_file.h"
+#include "files/posix_file.h"
 
 namespace zero::files {
 

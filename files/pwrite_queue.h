@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "files/file_system.h"
-#include "files/transfer.h"
+#include "files/posix_file.h"
 
 namespace zero::files {
 

@@ -18,8 +18,7 @@
 
 #include "base/error.h"
 #include "files/disk_calls.h"
-#include "files/disk_file.h"
-#include "files/transfer.h"
+#include "files/posix_file.h"
 
 namespace zero::files {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "architecture/decoder_shape.h"
 #include "inference/key_value_cache.h"
-#include "inference/matrix_roles.h"
 #include "inference/model_weights.h"
 #include "ops/inference_ops.h"
 

@@ -42,6 +42,22 @@ void agree_among(const ModelRanks& ranks, Device& device, std::string_view purpo
 
 }  // namespace
 
+std::string_view name_of(MatrixRole role) {
+  constexpr std::array<std::string_view, kMatrixRoles.size()> kNames = {
+      "embedding", "head", "qkv", "projection", "hidden", "output"};
+  return kNames.at(static_cast<std::size_t>(role));
+}
+
+std::string MatrixRoles::text() const {
+  std::string all;
+  for (const MatrixRole role : kMatrixRoles) {
+    if (!has(role)) continue;
+    if (!all.empty()) all += ", ";
+    all += name_of(role);
+  }
+  return all.empty() ? "none" : all;
+}
+
 ModelWeights::ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit& split,
                            const ModelRanks& ranks, const Options& options)
     : device_(device),

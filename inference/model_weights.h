@@ -9,17 +9,65 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "architecture/decoder_parameters.h"
-#include "inference/block_shards.h"
+#include "collectives/mesh.h"
 #include "inference/block_windows.h"
-#include "inference/matrix_roles.h"
-#include "inference/model_ranks.h"
 #include "ops/inference_ops.h"
 #include "partition/logical_tensor.h"
 
 namespace zero {
+
+/// What a matrix of a decoder computes: the tables of tokens, then those of each block, of which
+/// `hidden` is the MLP's first product (gate and up, if gated) and `output` its second.
+enum class MatrixRole : std::uint8_t { embedding, head, qkv, projection, hidden, output };
+inline constexpr std::array kMatrixRoles = {MatrixRole::embedding, MatrixRole::head,
+                                            MatrixRole::qkv,       MatrixRole::projection,
+                                            MatrixRole::hidden,    MatrixRole::output};
+/// "embedding", "head", "qkv", ...
+std::string_view name_of(MatrixRole role);
+
+/// A set of roles. A value type.
+class MatrixRoles {
+ public:
+  bool has(MatrixRole role) const { return (bits_ & bit(role)) != 0; }
+  void add(MatrixRole role) { bits_ = static_cast<std::uint8_t>(bits_ | bit(role)); }
+  bool empty() const { return bits_ == 0; }
+  /// "embedding, head"; "none" of an empty set.
+  std::string text() const;
+  friend bool operator==(const MatrixRoles&, const MatrixRoles&) = default;
+
+ private:
+  static std::uint8_t bit(MatrixRole role) {
+    return static_cast<std::uint8_t>(1U << static_cast<unsigned>(role));
+  }
+  std::uint8_t bits_ = 0;
+};
+
+/// This rank among those that hold one model together: shard x tensor of a mesh. A group of one
+/// rank has no communicator: nothing is exchanged in it.
+struct ModelRanks {
+  struct Group {
+    Communicator* communicator = nullptr;
+    int rank = 0;
+    int size = 1;
+  };
+  Group shard;   ///< ranks of other requests, with other parts of the same weights
+  Group tensor;  ///< ranks that compute parts of the same rows
+  Group all;     ///< rank = shard.rank * tensor.size + tensor.rank
+
+  /// null: this rank alone. The mesh must outlive the result.
+  static ModelRanks of(Mesh* mesh) {
+    if (mesh == nullptr) return {};
+    const auto group = [](Communicator& ranks) {
+      return Group{ranks.size() > 1 ? &ranks : nullptr, ranks.rank(), ranks.size()};
+    };
+    return {group(mesh->shard()), group(mesh->tensor()), group(mesh->replica_group())};
+  }
+};
 
 /// The weights of a decoder as inference keeps them: matrices packed in a format, in one copy also
 /// where the head is the embedding (which stays plain if either is to); biases, norms and the table

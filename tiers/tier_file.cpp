@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <span>
 #include <utility>
 
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "files/transfer.h"
+#include "files/posix_file.h"
 
 namespace zero {
 namespace {
@@ -23,6 +24,18 @@ std::int64_t address_of(const View& view) {
 }
 
 }  // namespace
+
+WindowMemory::WindowMemory(Device& device, std::int64_t bytes, std::string_view label) {
+  constexpr std::int64_t kBlock = TierFile::kBlock;
+  ZERO_CHECK(bytes >= 0 && bytes <= std::numeric_limits<std::int64_t>::max() - 2 * kBlock,
+             "tiers: cannot allocate windows of {} bytes for \"{}\"", bytes, label);
+  if (bytes == 0) return;
+  const std::int64_t blocks = round_up(bytes, kBlock);
+  buffer_ = device.allocate_host(blocks + kBlock, DType::u8, MemoryClass::staging, label);
+  const auto address = reinterpret_cast<std::uintptr_t>(buffer_.view().data());
+  const auto behind = static_cast<std::int64_t>(address % static_cast<std::uintptr_t>(kBlock));
+  view_ = buffer_.slice(behind == 0 ? 0 : kBlock - behind, blocks);
+}
 
 /// The file and its transfers. All but failure() belongs to the work of the transfer stream.
 class TierFile::Transfers {

@@ -13,6 +13,29 @@
 
 namespace zero {
 
+/// Where values live, fast to slow.
+enum class Tier : std::uint8_t {
+  device,  ///< memory of the device
+  host,    ///< pinned host memory of a GPU's host; on a CPU the same as `device`
+  file,    ///< a file on NVMe, read and written through windows of host memory
+};
+
+/// Host memory for the windows of a TierFile, aligned as direct transfers need it: the host aligns
+/// small buffers to less. Charged to MemoryClass::staging, a block for the alignment included.
+class WindowMemory {
+ public:
+  WindowMemory() = default;
+  /// `bytes` >= 0, which is rounded up to whole blocks (TierFile::kBlock).
+  WindowMemory(Device& device, std::int64_t bytes, std::string_view label);
+
+  /// The bytes (DType::u8), from an address that is a multiple of TierFile::kBlock.
+  const View& view() const { return view_; }
+
+ private:
+  Buffer buffer_;
+  View view_;
+};
+
 /// Where and how a TierFile transfers.
 struct TierFileOptions {
   std::string folder;

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "files/disk_calls.h"
-#include "files/disk_file.h"
+#include "files/posix_file.h"
 #include "weights/model_files.h"
 
 namespace zero {

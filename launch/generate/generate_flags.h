@@ -13,7 +13,7 @@
 
 #include "device/device.h"
 #include "files/file_system.h"
-#include "inference/matrix_roles.h"
+#include "inference/model_weights.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/prompt.h"
 #include "launch/generate/sampling_choice.h"

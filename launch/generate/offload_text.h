@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "inference/block_file.h"
-#include "inference/pass_times.h"
+#include "inference/block_windows.h"
+#include "inference/inference_model.h"
 #include "launch/process/tier_room.h"
 
 namespace zero {

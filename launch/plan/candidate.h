@@ -14,7 +14,7 @@
 #include "launch/plan/machine.h"
 #include "model/recompute.h"
 #include "optim/optimizer_config.h"
-#include "tiers/tier.h"
+#include "tiers/tier_file.h"
 
 namespace zero {
 

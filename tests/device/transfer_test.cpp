@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "files/transfer.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +8,7 @@
 #include <cerrno>
 #include <string>
 
+#include "files/posix_file.h"
 #include "tests/scratch.h"
 
 namespace zero::files {

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "inference/block_file.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "base/checked_math.h"
+#include "inference/block_windows.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"

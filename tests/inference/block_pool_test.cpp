@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "inference/block_pool.h"
-
 #include <gmock/gmock.h>
 
 #include <optional>
 #include <utility>
 
 #include "base/consecutive.h"
+#include "inference/key_value_cache.h"
 
 namespace zero::testing {
 namespace {

@@ -22,7 +22,6 @@
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
-#include "tiers/window_memory.h"
 
 namespace zero {
 namespace {

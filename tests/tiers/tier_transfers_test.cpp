@@ -23,7 +23,6 @@
 #include "tests/scratch.h"
 #include "tests/support/test_device.h"
 #include "tiers/tier_file.h"
-#include "tiers/window_memory.h"
 
 namespace zero {
 namespace {
