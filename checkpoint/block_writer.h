@@ -5,24 +5,50 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "checkpoint/background_queue.h"
 #include "checkpoint/checkpoint_options.h"
+#include "checkpoint/owned_runs.h"
 #include "checkpoint/save_plan.h"
-#include "checkpoint/state_tensors.h"
 #include "device/device_mirror.h"
 #include "engine/engine.h"
 #include "files/file_system.h"
 #include "weights/checkpoint_layout.h"
 
 namespace zero {
+
+/// Runs work that may block for long, in order, on a thread that lives while there is some. Host
+/// work of a CUDA stream may hold up that of all streams; such work is better here.
+class BackgroundQueue {
+ public:
+  BackgroundQueue() = default;
+  /// Waits for all work.
+  ~BackgroundQueue() { join(); }
+  BackgroundQueue(const BackgroundQueue&) = delete;
+  BackgroundQueue& operator=(const BackgroundQueue&) = delete;
+
+  /// Adds work, which must not throw. Runs it at once where no thread can be made. Any thread.
+  void add(std::function<void()> work);
+  /// Blocks until no work is left. Not on the thread itself.
+  void join() noexcept;
+
+ private:
+  void run() noexcept;
+
+  std::mutex starting_;  // held while thread_ changes, but not by run()
+  std::mutex mutex_;
+  std::deque<std::function<void()>> work_;
+  bool running_ = false;
+  std::thread thread_;
+};
 
 /// The waits that order a BlockWriter's work on the three streams.
 enum class WriteWait : std::uint8_t {

@@ -32,8 +32,8 @@ class GradientLease;
 class ParameterLease;
 
 /// The implementation of Engine: what each call makes the parts do, in which order; StepProgress
-/// knows which call is allowed when. engine_core.cpp registers, engine_seal.cpp seals,
-/// lease.cpp walks the schedule, engine_step.cpp ends a step. EngineStates works on the same parts.
+/// knows which call is allowed when. engine_core.cpp registers units and walks the schedule,
+/// engine_seal.cpp seals, engine_step.cpp ends a step. EngineStates works on the same parts.
 class EngineCore : public std::enable_shared_from_this<EngineCore> {
  public:
   EngineCore(std::unique_ptr<CountedMesh> mesh, Device& device, EngineOptions options);

@@ -13,8 +13,8 @@
 #include "base/sign_of_life.h"
 #include "collectives/agreement.h"
 #include "engine/engine_core.h"
+#include "engine/sharding.h"
 #include "engine/tensor_copies.h"
-#include "engine/tier_units.h"
 #include "engine/whole_units.h"
 
 namespace zero {

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "device/device.h"
 #include "engine/engine_options.h"
 #include "engine/state_home.h"
+#include "engine/tier_options.h"
 #include "engine/unit.h"
 
 namespace zero {
@@ -122,5 +125,17 @@ std::unique_ptr<Sharding> make_sharding(EngineResources resources);
 /// The number of fp32 sums of earlier micro-batches that the binary counter holds at once over
 /// `micro_batches` of them: floor(log2(micro_batches)).
 int held_partials(int micro_batches);
+
+/// For each unit, whether values of it live below the device's memory: the same on all ranks.
+struct TierUnits {
+  std::vector<bool> states;
+  std::vector<bool> parameters;
+};
+
+/// The units whose values `tiers` asks to have there. `units` are laid out; `order`: all of
+/// them, that of updates. A unit that does not fit into what is left of a share, such as a wide
+/// embedding, is passed over.
+TierUnits units_away(std::span<const Unit> units, std::span<const int> order,
+                     const Sharding& sharding, const TierOptions& tiers);
 
 }  // namespace zero

@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/host_blocks.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +11,8 @@
 #include <numeric>
 #include <thread>
 
-#include "checkpoint/background_queue.h"
+#include "checkpoint/block_writer.h"
+#include "checkpoint/checkpoint_loader.h"
 #include "tests/checkpoint/checkpoint_run.h"
 #include "tests/checkpoint/hooked_disk.h"
 #include "tests/checkpoint/tensor_files.h"

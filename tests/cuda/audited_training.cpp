@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives/backends.h"
-#include "engine/state_reader.h"
+#include "engine/state_reads.h"
 #include "tests/cuda/emulator/dependences.h"
 #include "tests/engine/engine_parts.h"
 

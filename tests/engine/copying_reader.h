@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/state_reader.h"
+#include "engine/state_reads.h"
 
 namespace zero::toy {
 

@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/state_reader.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/state_reads.h"
 #include "tests/engine/lazy_reading.h"
 #include "tests/engine/plain.h"
 #include "tests/engine/toy_run.h"
