@@ -12,7 +12,7 @@
 #include "device/device.h"
 #include "device/lifetime_plan.h"
 #include "model/activation_lifetimes.h"
-#include "model/input_windows.h"
+#include "model/kept_inputs.h"
 #include "model/recompute.h"
 
 namespace zero {

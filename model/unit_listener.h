@@ -39,17 +39,34 @@ class UnitsOnlyListener : public UnitListener {
 class UnitListeners final : public UnitListener {
  public:
   /// Must outlive this object.
-  void add(UnitListener& listener);
+  void add(UnitListener& listener) {
+    all_.push_back(&listener);
+    if (listener.hears_operations()) hearing_.push_back(&listener);
+  }
   bool empty() const { return all_.empty(); }
 
-  void unit(std::string_view name, Phase phase) override;
-  void tensor(std::string_view name, std::int64_t layer, const View& values) override;
+  void unit(std::string_view name, Phase phase) override {
+    for (UnitListener* each : all_) each->unit(name, phase);
+  }
+  void tensor(std::string_view name, std::int64_t layer, const View& values) override {
+    for (UnitListener* each : all_) each->tensor(name, layer, values);
+  }
   bool hears_operations() const override { return !hearing_.empty(); }
-  void begin(const OpCost& cost) override;
-  void end() noexcept override;
-  void touches(const View& values, Access access) override;
-  void copies(const View& from, const View& to) override;
-  void moves(const View& from, const View& to) override;
+  void begin(const OpCost& cost) override {
+    for (UnitListener* each : hearing_) each->begin(cost);
+  }
+  void end() noexcept override {
+    for (UnitListener* each : hearing_) each->end();
+  }
+  void touches(const View& values, Access access) override {
+    for (UnitListener* each : hearing_) each->touches(values, access);
+  }
+  void copies(const View& from, const View& to) override {
+    for (UnitListener* each : hearing_) each->copies(from, to);
+  }
+  void moves(const View& from, const View& to) override {
+    for (UnitListener* each : hearing_) each->moves(from, to);
+  }
 
  private:
   std::vector<UnitListener*> all_{};

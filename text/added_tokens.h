@@ -9,13 +9,47 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/json_fields.h"
-#include "text/longest_match.h"
 #include "text/tokenizer.h"
 
 namespace zero {
+
+/// Finds at each place of a text the longest of some patterns that begins there: an automaton of
+/// Aho and Corasick over the patterns read backwards, which is run over the text from its end.
+/// Takes time in proportion to the bytes of the patterns to build, and of the text to run.
+class LongestMatch {
+ public:
+  struct Match {
+    std::size_t begin;
+    std::uint32_t pattern;  ///< its index
+  };
+
+  LongestMatch() = default;
+  /// Patterns are not empty, and differ.
+  explicit LongestMatch(const std::vector<std::string_view>& patterns);
+
+  /// The longest match at each place that has one, the last place first.
+  std::vector<Match> find(std::string_view text) const;
+
+ private:
+  using Node = std::uint32_t;
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  struct State {
+    Node fallback = 0;              ///< of the longest end of the node's bytes that is a node's
+    std::uint32_t pattern = kNone;  ///< the longest that ends the node's bytes
+  };
+
+  Node child(Node node, unsigned char byte) const;
+  Node step(Node node, unsigned char byte) const;
+  Node add_child(Node node, unsigned char byte);
+
+  std::vector<State> states_;
+  std::array<Node, 256> first_{};                  ///< the root's children; 0: none
+  std::unordered_map<std::uint64_t, Node> edges_;  ///< the others', by node and byte
+};
 
 /// Ids of tokens are below: a file that names a larger one is refused.
 inline constexpr std::uint32_t kMostTokens = 1U << 20U;

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "engine/sharding.h"
-#include "model/input_windows.h"
+#include "model/kept_inputs.h"
 
 namespace zero {
 namespace {
