@@ -95,10 +95,12 @@ std::vector<std::string> answer_of(const std::string& path, const json& value) {
   return {override_of(path, value)};
 }
 
-std::vector<std::string> answer_to_file(const Configuration& values, const std::string& path,
-                                        const json& value) {
-  if (values.at(path).source.starts_with("--set")) return {};
-  return answer_of(path, value);
+std::vector<std::string> answer_to_file(const Configuration& values,
+                                        std::initializer_list<KeyValue> answers) {
+  for (const auto& [path, value] : answers) {
+    if (!values.at(path).source.starts_with("--set")) return answer_of(path, value);
+  }
+  return {};
 }
 
 std::vector<std::string> removal_of(const std::string& path) { return answer_of(path, json()); }

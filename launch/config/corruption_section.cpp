@@ -35,11 +35,10 @@ void refuse_corruption_checks(const Configuration& values, const TrainConfig::Ru
                               Refusals& refusals) {
   if (run.device == DeviceKind::cpu) return;
   const auto refuse = [&](const char* key) {
-    refusals.add(
-        fmt::format("{}: {} is {}, and run.device is \"cuda\": the check reads values where the "
-                    "host computes with them; leave it out, or give run.device=cpu",
-                    values.source(), key, values.at(key).value.dump()),
-        answer_to_file(values, key, nullptr));
+    refusals.add(refusal_of(values, {{key}},
+                            "{} is {}, and run.device is \"cuda\": the check reads values where "
+                            "the host computes with them; leave it out, or give run.device=cpu",
+                            key, values.at(key).value.dump()));
   };
   if (run.check_collectives) refuse(kCollectives);
   if (run.check_compute_every > 0) refuse(kCompute);

@@ -35,13 +35,14 @@ class Refusals {
       check();
       return true;
     } catch (const Refusal& refusal) {
-      add(refusal.what(), refusal.sets());
+      add(refusal);
       return false;
     } catch (const Error& error) {
       add(error.what());
       return false;
     }
   }
+  void add(const Refusal& refusal) { add(refusal.what(), refusal.sets()); }
   void add(std::string message, std::vector<std::string> sets = {}) {
     items_.push_back({std::move(message), std::move(sets)});
   }

@@ -40,10 +40,9 @@ AskedTier asked_device(Configuration& values, const std::string& section, const 
   const std::string old = kZeroPrefix + older;
   if (!values.boolean(old)) return {values.text(key), key, section};
   if (values.given(key) && values.text(key) != "cpu") {
-    refusals.add(fmt::format("{}: {} is true, which is {} \"cpu\", but that is \"{}\"; leave the "
-                             "first out",
-                             values.source(), old, key, values.text(key)),
-                 answer_to_file(values, old, nullptr));
+    refusals.add(refusal_of(
+        values, {{old}}, "{} is true, which is {} \"cpu\", but that is \"{}\"; leave the first out",
+        old, key, values.text(key)));
     return {values.text(key), key, section};
   }
   values.resolve(key, "cpu", old);
@@ -74,11 +73,10 @@ std::string tier_folder(const Configuration& values, const std::vector<AskedTier
     return (path / "").lexically_normal();
   };
   if (plain(folder) != plain(other)) {
-    refusals.add(
-        fmt::format("{}: {} is \"{}\" and {} \"{}\", but a rank has one file for both; give "
-                    "one folder, or leave the second out",
-                    values.source(), keys.front(), folder, keys.back(), other),
-        answer_to_file(values, keys.back(), nullptr));
+    refusals.add(refusal_of(values, {{keys.back()}},
+                            "{} is \"{}\" and {} \"{}\", but a rank has one file for both; give "
+                            "one folder, or leave the second out",
+                            keys.front(), folder, keys.back(), other));
   }
   return folder;
 }
@@ -101,10 +99,9 @@ int aio_threads(Configuration& values, Refusals& refusals) {
     values.resolve(kAioThreads, values.integer(kAioOldThreads), kAioOldThreads);
   } else if (!values.is_null(kAioOldThreads) &&
              values.integer(kAioThreads) != values.integer(kAioOldThreads)) {
-    refusals.add(fmt::format("{}: {} is {} and {}, its older name, {}; leave the second out",
-                             values.source(), kAioThreads, values.integer(kAioThreads),
-                             kAioOldThreads, values.integer(kAioOldThreads)),
-                 answer_to_file(values, kAioOldThreads, nullptr));
+    refusals.add(refusal_of(
+        values, {{kAioOldThreads}}, "{} is {} and {}, its older name, {}; leave the second out",
+        kAioThreads, values.integer(kAioThreads), kAioOldThreads, values.integer(kAioOldThreads)));
   }
   return static_cast<int>(values.integer(kAioThreads));
 }
@@ -119,10 +116,10 @@ TierFileOptions make_file_options(Configuration& values, std::string folder, Ref
                        .overlap_events = values.boolean("aio.overlap_events")};
   if (file.block_bytes % TierFile::kBlock != 0) {
     const std::int64_t whole = round_up(file.block_bytes, TierFile::kBlock);
-    refusals.add(fmt::format("{}: {} is {}, expected a multiple of {}, in which disks are read and "
-                             "written; give {}",
-                             values.source(), block, file.block_bytes, TierFile::kBlock, whole),
-                 answer_to_file(values, block, whole));
+    refusals.add(refusal_of(
+        values, {{block, whole}},
+        "{} is {}, expected a multiple of {}, in which disks are read and written; give {}", block,
+        file.block_bytes, TierFile::kBlock, whole));
     file.block_bytes = whole;
   }
   return file;
