@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace zero {
@@ -17,18 +18,23 @@ class MappedFile {
   enum class Access : std::uint8_t { read, write };
   /// Throws zero::Error naming `path`. The file may be closed afterwards.
   MappedFile(int file, std::size_t bytes, Access access, const std::string& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
 
-  std::byte* begin() const { return begin_; }
-  std::size_t bytes() const { return bytes_; }
+  std::byte* begin() const { return begin_.get(); }
+  std::size_t bytes() const { return begin_.get_deleter().bytes; }
+  /// The first of what begins so many bytes behind the begin.
+  template <typename T>
+  T* at(std::uint64_t offset) const {
+    return reinterpret_cast<T*>(begin() + offset);
+  }
   /// The bytes as they are now.
-  std::string copy() const { return {reinterpret_cast<const char*>(begin_), bytes_}; }
+  std::string copy() const { return {at<const char>(0), bytes()}; }
 
  private:
-  std::byte* begin_ = nullptr;
-  std::size_t bytes_ = 0;
+  struct Unmap {
+    std::size_t bytes = 0;
+    void operator()(std::byte* begin) const;
+  };
+  std::unique_ptr<std::byte, Unmap> begin_;
 };
 
 namespace flight {
