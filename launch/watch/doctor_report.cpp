@@ -53,10 +53,8 @@ std::string steps_text(const std::vector<FlightState>& states) {
 std::string not_begun_text(const Examination& examination) {
   const std::vector<int>& ranks = examination.not_begun;
   if (ranks.empty()) return "";
-  const bool one = ranks.size() == 1;
-  return fmt::format("{} {} not begun: {} half made (a start, or a host that lost its power){}\n",
-                     ranks_text(ranks), one ? "has" : "have",
-                     one ? "its file is" : "their files are",
+  return fmt::format("{} not begun: {} half made (a start, or a host that lost its power){}\n",
+                     ranks_have(ranks), ranks.size() == 1 ? "its file is" : "their files are",
                      examination.ranks.empty()
                          ? "; ask again in a few seconds; if no process writes them then, start "
                            "the run again"
@@ -124,7 +122,7 @@ nlohmann::ordered_json rank_json(const FlightState& state) {
 
 std::string text_of(const Examination& examination) {
   const std::vector<FlightState>& ranks = examination.ranks;
-  if (!examination.has_files()) {
+  if (ranks.empty() && examination.not_begun.empty()) {
     return fmt::format(
         "{}: no flight files: no run that has begun goes on here, and the last that got as far as "
         "step 1 was ended by no fault (unless run.flight_folder was another folder); the newest "

@@ -38,7 +38,6 @@ class FaultReporter {
   std::string waits() const;
 
  private:
-  std::vector<FlightState> read_ranks() const;
   /// `host`: for a rank whose number may be one of a group; empty: that of the job's rank.
   std::string with_host(std::string text, int rank, std::string host = "") const;
 
