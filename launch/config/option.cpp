@@ -65,37 +65,6 @@ std::string treatment(const Option& option) {
 
 }  // namespace
 
-Option Option::from(double least, double most) && {
-  low = least;
-  high = most;
-  return std::move(*this);
-}
-
-Option Option::one_of(std::vector<std::string> texts) && {
-  choices = std::move(texts);
-  return std::move(*this);
-}
-
-Option Option::of(std::vector<std::string> optimizers_or_schedulers) && {
-  types = std::move(optimizers_or_schedulers);
-  return std::move(*this);
-}
-
-Option Option::or_auto() && {
-  from_run = true;
-  return std::move(*this);
-}
-
-Option Option::or_null() && {
-  nullable = true;
-  return std::move(*this);
-}
-
-Option Option::expecting(std::string what) && {
-  words = std::move(what);
-  return std::move(*this);
-}
-
 nlohmann::json Option::default_value() const {
   nlohmann::json value = fallback.empty() ? nlohmann::json() : nlohmann::json::parse(fallback);
   return from_run && value == "auto" ? nlohmann::json() : value;

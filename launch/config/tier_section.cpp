@@ -180,7 +180,7 @@ std::string tier_folder_key(const Configuration& values) {
 
 std::vector<Option> tier_options() {
   using enum ValueType;
-  std::vector<Option> all{
+  return {
       honour(kOffloadOptimizer + "device", text, "\"none\"",
              "where optimizer states are between updates: \"none\" is in a rank's memory, \"cpu\" "
              "in pinned host memory (on a CPU the same), \"nvme\" in a file of nvme_path; "
@@ -260,7 +260,6 @@ std::vector<Option> tier_options() {
              "a window is read or written while another one is; false: one after the other"),
       only("aio.use_gds", boolean, "false", "files are read into host memory"),
   };
-  return all;
 }
 
 }  // namespace zero
