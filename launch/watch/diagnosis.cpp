@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -321,19 +322,8 @@ Diagnosis of_compute(std::span<const FlightState> states, const WaitGraph& waits
 }  // namespace
 
 std::string_view name_of(Diagnosis::What what) {
-  switch (what) {
-    case What::death:
-      return "death";
-    case What::error:
-      return "error";
-    case What::hang:
-      return "hang";
-    case What::mismatch:
-      return "mismatch";
-    case What::nothing:
-      break;
-  }
-  return "nothing";
+  constexpr std::array<std::string_view, 5> kNames{"nothing", "death", "error", "hang", "mismatch"};
+  return kNames.at(static_cast<std::size_t>(what));
 }
 
 std::string ranks_have(const std::vector<int>& ranks) {
