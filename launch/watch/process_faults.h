@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/faults/run_faults.h"
+#include "launch/watch/run_faults.h"
 
 namespace zero {
 
