@@ -6,11 +6,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "base/error.h"
 #include "base/json_tree.h"
-#include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
 #include "launch/config/similar_names.h"
 

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Checks of silent corruption: keys of the section run.
-#include <string>
 
 #include "device/device.h"
 #include "launch/config/answers.h"

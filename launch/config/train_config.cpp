@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 
 #include "architecture/decoder_parameters.h"
 #include "base/checked_math.h"

@@ -3,7 +3,6 @@
 #include "launch/faults/fault_marks.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -13,13 +13,11 @@
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <optional>
 #include <random>
 #include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/descriptor.h"
 #include "base/error.h"

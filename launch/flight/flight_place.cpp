@@ -15,7 +15,6 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
 #include "base/descriptor.h"

@@ -12,7 +12,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string>
 #include <thread>
 
 #include "base/cgroup.h"

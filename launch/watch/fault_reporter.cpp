@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <utility>
 
 #include "collectives/long_wait.h"
 #include "launch/flight/flight_file.h"

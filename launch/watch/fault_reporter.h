@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "launch/watch/diagnosis.h"
 #include "launch/watch/fault_finder.h"

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <boost/system/system_error.hpp>
-#include <chrono>
 #include <exception>
 #include <utility>
 

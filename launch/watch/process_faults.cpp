@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <thread>
 
 #include "launch/flight/flight_place.h"
