@@ -286,17 +286,16 @@ class HostConnector {
           host_text(members_[0]), members_[0].failure, kFollows);
     }
     std::vector<std::string> parts;
-    std::size_t more = 0;
     for (const Member& member : members_) {
       if (member.failure.empty()) continue;
-      if (parts.size() == kMostNamed) {
-        ++more;
-        continue;
-      }
       parts.push_back(fmt::format("{}: {}", host_text(member), member.failure));
     }
     if (parts.empty()) return "";
-    if (more > 0) parts.push_back(fmt::format("and {} more", more));
+    if (parts.size() > kMostNamed) {
+      const std::string rest = fmt::format("and {} more", parts.size() - kMostNamed);
+      parts.resize(kMostNamed);
+      parts.push_back(rest);
+    }
     return fmt::format("run.watchdog: {} and other hosts do not watch each other: {}; {}",
                        host_text(members_[0]), fmt::join(parts, "; "), kFollows);
   }
