@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
 #include "launch/config/run_identity.h"

@@ -284,13 +284,7 @@ FaultOptions make_faults(Configuration& values, const FaultSetting& setting, Ref
   FaultOptions options;
   if (!refusals.collect([&] { check_allowed(values, setting.environment); })) return options;
   const auto collect = [&](const auto& read) {
-    refusals.collect([&] {
-      try {
-        read();
-      } catch (const Error& error) {
-        fail("{}: {}", values.source(), error.what());
-      }
-    });
+    refusals.collect([&] { at_place(values.source(), read); });
   };
   if (faults.is_object()) {
     const bool saves = !values.text("run.checkpoint.folder").empty();

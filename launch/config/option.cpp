@@ -17,10 +17,9 @@ namespace {
 
 std::vector<Option> make_table() {
   std::vector<Option> table = model_options();
-  for (auto part :
-       {trainer_options(), corruption_options(), checkpoint_options(), mesh_options(),
-        recompute_options(), precision_options(), optimizer_options(), scheduler_options(),
-        zero_options(), tier_options(), fault_options(), deepspeed_options()}) {
+  for (auto part : {trainer_options(), checkpoint_options(), mesh_options(), recompute_options(),
+                    precision_options(), optimizer_options(), scheduler_options(), zero_options(),
+                    tier_options(), fault_options(), deepspeed_options()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;

@@ -95,7 +95,6 @@ const std::vector<Option>& option_table();
 /// The rows of the table by section.
 std::vector<Option> model_options();
 std::vector<Option> trainer_options();
-std::vector<Option> corruption_options();
 std::vector<Option> checkpoint_options();
 std::vector<Option> mesh_options();
 std::vector<Option> recompute_options();

@@ -64,11 +64,7 @@ std::optional<LossScaleRule> make_loss_scale_rule(const Configuration& values) {
   const double fixed = values.number("fp16.loss_scale");
   if (fixed != 0) {
     const LossScaleRule rule{.dynamic = false, .initial = fixed};
-    try {
-      validate(rule);
-    } catch (const Error& error) {
-      fail("{}: fp16.loss_scale: {}", values.source(), error.what());
-    }
+    at_place(values.source() + ": fp16.loss_scale", [&] { validate(rule); });
     return rule;
   }
   const auto power = static_cast<int>(values.integer("fp16.initial_scale_power"));

@@ -6,7 +6,6 @@
 #include <array>
 #include <utility>
 
-#include "base/error.h"
 #include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
 #include "launch/config/train_config.h"

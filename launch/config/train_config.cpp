@@ -7,7 +7,6 @@
 
 #include "architecture/decoder_parameters.h"
 #include "base/checked_math.h"
-#include "base/error.h"
 #include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
 #include "launch/faults/fault_actions.h"
@@ -82,6 +81,20 @@ DeviceKind make_device(Configuration& values, int local_world) {
                      "exact at full speed; leave it out");
   }
   return cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+/// Checks of silent corruption read values where the host computes with them.
+void refuse_corruption_checks(const Configuration& values, const TrainConfig::Run& run,
+                              Refusals& refusals) {
+  if (run.device == DeviceKind::cpu) return;
+  const auto refuse = [&](const char* key) {
+    refusals.add(refusal_of(values, {{key}},
+                            "{} is {}, and run.device is \"cuda\": the check reads values where "
+                            "the host computes with them; leave it out, or give run.device=cpu",
+                            key, values.at(key).value.dump()));
+  };
+  if (run.check_collectives) refuse("run.check_collectives");
+  if (run.check_compute_every > 0) refuse("run.check_compute_every");
 }
 
 /// A trace that begins after the last step would be empty.
@@ -221,14 +234,6 @@ ReductionPolicy make_reduction(const Configuration& values, int stage) {
       stage);
 }
 
-void check_engine(const Configuration& values, const EngineOptions& options) {
-  try {
-    validate(options);
-  } catch (const Error& error) {
-    fail("{}: {}", values.source(), error.what());
-  }
-}
-
 EngineOptions make_engine_options(Configuration& values, DeviceKind device, Refusals& refusals) {
   if (values.is_null("zero_optimization.overlap_comm")) {
     values.resolve("zero_optimization.overlap_comm", true, "default");
@@ -263,17 +268,10 @@ EngineOptions make_engine_options(Configuration& values, DeviceKind device, Refu
   options.tiers = make_tiers(values, device, refusals);
   options.graphs = values.boolean("run.graphs");
   options.seed = static_cast<std::uint64_t>(values.integer("run.seed"));
-  if (optimizer) refusals.collect([&] { check_engine(values, options); });
-  return options;
-}
-
-/// A model that the tensor axis cannot divide is refused before any rank builds a part of it.
-void check_tensor(const Configuration& values, const DecoderShape& model, int ranks) {
-  try {
-    model.validate(ranks);
-  } catch (const Error& error) {
-    fail("{}: mesh.tensor is {}: {}", values.source(), ranks, error.what());
+  if (optimizer) {
+    refusals.collect([&] { at_place(values.source(), [&] { validate(options); }); });
   }
+  return options;
 }
 
 std::int64_t divided(std::int64_t train, const char* by_name, std::int64_t by, int world) {
@@ -328,8 +326,14 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
                                   refusals);
   const bool has_mesh = refusals.collect([&] { config.mesh = make_mesh_shape(values, world); });
   refusals.collect([&] { config.tensor = make_tensor_options(values); });
-  if (has_model && has_mesh)
-    refusals.collect([&] { check_tensor(values, config.model, config.mesh.tensor); });
+  if (has_model && has_mesh) {
+    // A model that the tensor axis cannot divide: before any rank builds a part of it.
+    const int ranks = config.mesh.tensor;
+    refusals.collect([&] {
+      at_place(fmt::format("{}: mesh.tensor is {}", values.source(), ranks),
+               [&] { config.model.validate(ranks); });
+    });
+  }
   if (has_model) config.recompute = make_recompute(values, config.model.layers, refusals);
   if (has_mesh)
     refusals.collect([&] { config.batch = make_batch(values, config.data_ranks(), world); });
