@@ -141,23 +141,15 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
   tiers.fetch_buffers = static_cast<int>(values.integer(kOffloadParam + "buffer_count"));
   tiers.parameters_in_memory = values.integer(kOffloadParam + "max_in_cpu");
   std::vector<AskedTier> in_file;
-  if (optimizer.device == "nvme") {
-    tiers.optimizer = Tier::file;
-    in_file.push_back(optimizer);
-  } else if (!cpu && optimizer.device == "cpu") {
-    tiers.optimizer = Tier::host;
-  } else if (optimizer.device == kAuto) {
-    in_file.push_back(optimizer);
-  }
-  const bool shards = values.integer(kZeroPrefix + "stage") == 3;  // below, a rank has none
-  if (shards && parameters.device == "nvme") {
-    tiers.parameters = Tier::file;
-    in_file.push_back(parameters);
-  } else if (!cpu && shards && parameters.device == "cpu") {
-    tiers.parameters = Tier::host;
-  } else if (shards && parameters.device == kAuto) {
-    in_file.push_back(parameters);
-  }
+  const auto tier_of = [&](const AskedTier& asked) {
+    const bool nvme = asked.device == "nvme";
+    if (nvme || asked.device == kAuto) in_file.push_back(asked);
+    if (nvme) return Tier::file;
+    return !cpu && asked.device == "cpu" ? Tier::host : Tier::device;
+  };
+  tiers.optimizer = tier_of(optimizer);
+  // Below stage 3 a rank has no shards of parameters.
+  if (values.integer(kZeroPrefix + "stage") == 3) tiers.parameters = tier_of(parameters);
   tiers.file = make_file_options(values, tier_folder(values, in_file, refusals), refusals);
   return tiers;
 }
