@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -21,28 +20,6 @@ namespace {
 constexpr std::chrono::seconds kForEnd{1};
 
 }  // namespace
-
-ProcessFaults::Joined::Joined(ProcessFaults& process, RunFaults& rank)
-    : process_(process), rank_(rank) {
-  const std::scoped_lock lock(process_.mutex_);
-  process_.ranks_.push_back(&rank_);
-}
-
-ProcessFaults::Joined::~Joined() {
-  const std::scoped_lock lock(process_.mutex_);
-  std::erase(process_.ranks_, &rank_);
-}
-
-ProcessFaults::Starting::Starting(ProcessFaults& process, std::string place)
-    : process_(process), place_(std::move(place)) {
-  const std::scoped_lock lock(process_.mutex_);
-  process_.starting_.push_back(place_);
-}
-
-ProcessFaults::Starting::~Starting() {
-  const std::scoped_lock lock(process_.mutex_);
-  process_.starting_.erase(std::ranges::find(process_.starting_, place_));
-}
 
 WatchdogOptions ProcessFaults::watchdog(double hang_seconds) {
   return {
