@@ -6,38 +6,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <string>
 
-namespace zero {
-
-/// The first bytes of an open file, as memory that all processes which map the file share. Unmaps
-/// them at its end.
-class MappedFile {
- public:
-  enum class Access : std::uint8_t { read, write };
-  /// Throws zero::Error naming `path`. The file may be closed afterwards.
-  MappedFile(int file, std::size_t bytes, Access access, const std::string& path);
-
-  std::byte* begin() const { return begin_.get(); }
-  std::size_t bytes() const { return begin_.get_deleter().bytes; }
-  /// The first of what begins so many bytes behind the begin.
-  template <typename T>
-  T* at(std::uint64_t offset) const {
-    return reinterpret_cast<T*>(begin() + offset);
-  }
-  /// The bytes as they are now.
-  std::string copy() const { return {at<const char>(0), bytes()}; }
-
- private:
-  struct Unmap {
-    std::size_t bytes = 0;
-    void operator()(std::byte* begin) const;
-  };
-  std::unique_ptr<std::byte, Unmap> begin_;
-};
-
-namespace flight {
+namespace zero::flight {
 
 // A flight file: header, groups, ranks of groups (i32), names, records, culprits of last words
 // (i32), last words, stack, without gaps. Numbers are in the host's byte order. Fields that change
@@ -176,5 +146,4 @@ void write(T& field, T value) {
   std::atomic_ref<T>(field).store(value, std::memory_order_release);
 }
 
-}  // namespace flight
-}  // namespace zero
+}  // namespace zero::flight

@@ -8,6 +8,7 @@
 
 #include "launch/flight/flight_layout.h"
 #include "launch/flight/flight_state.h"
+#include "launch/flight/mapped_file.h"
 
 namespace zero {
 

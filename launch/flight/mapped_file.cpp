@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/flight/flight_layout.h"
+#include "launch/flight/mapped_file.h"
 
 #include <sys/mman.h>
 
