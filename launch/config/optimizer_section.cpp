@@ -45,21 +45,12 @@ bool check_moments(const Configuration& values, const std::string& given, Refusa
   return fits;
 }
 
-/// The format of the moments, from our key or DeepSpeed's. The default is not filled in: a run's
-/// identity has the key only if the format is another than fp32.
-MomentFormat make_moments(Configuration& values, const std::string& given) {
-  const bool half = values.boolean(kHalfMoments);
-  if (half && given.empty()) values.resolve(kMomentFormat, "bf16", kHalfMoments);
-  return half ? MomentFormat::bf16
-              : moment_format_from_name(given.empty() ? std::string("fp32") : given);
-}
-
 }  // namespace
 
 std::optional<OptimizerConfig> make_optimizer_config(Configuration& values, Refusals& refusals) {
   const std::string type = values.text("optimizer.type");
   const bool decoupled = values.boolean("optimizer.params.adam_w_mode");
-  const std::string moments = values.is_null(kMomentFormat) ? "" : values.text(kMomentFormat);
+  const std::string moments = values.text(kMomentFormat);
   bool fits = check_moments(values, moments, refusals);
   if (type == "AdamW" && !decoupled) {
     refusals.add(
@@ -79,7 +70,13 @@ std::optional<OptimizerConfig> make_optimizer_config(Configuration& values, Refu
   config.epsilon = values.number("optimizer.params.eps");
   config.weight_decay = values.number("optimizer.params.weight_decay");
   config.momentum = values.number("optimizer.params.momentum");
-  config.moments = make_moments(values, moments);
+  // From our key or DeepSpeed's. The default is not filled in: a run's identity has the key only if
+  // the format is another than fp32.
+  const bool half = values.boolean(kHalfMoments);
+  if (half && moments.empty()) values.resolve(kMomentFormat, "bf16", kHalfMoments);
+  config.moments = half              ? MomentFormat::bf16
+                   : moments.empty() ? MomentFormat::fp32
+                                     : moment_format_from_name(moments);
   return config;
 }
 

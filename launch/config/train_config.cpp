@@ -22,13 +22,12 @@ std::optional<std::int64_t> maybe(const Configuration& values, std::string_view 
 }
 
 void check_vocabulary(const Configuration& values, std::int64_t vocabulary) {
-  if (const auto size = maybe(values, "vocabulary_size")) {
-    if (*size == vocabulary) return;
-    throw refusal_of(
-        values, {{"vocabulary_size"}},
-        "vocabulary_size is {}, model.vocabulary is {}; make them equal or leave the first out",
-        *size, vocabulary);
-  }
+  const auto size = maybe(values, "vocabulary_size");
+  if (!size || *size == vocabulary) return;
+  throw refusal_of(
+      values, {{"vocabulary_size"}},
+      "vocabulary_size is {}, model.vocabulary is {}; make them equal or leave the first out",
+      *size, vocabulary);
 }
 
 TrainConfig::Data make_data(Configuration& values, const DecoderShape& model) {
