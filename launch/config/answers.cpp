@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 
 #include "base/message_text.h"
 
@@ -95,10 +96,12 @@ std::vector<std::string> answer_of(const std::string& path, const json& value) {
   return {override_of(path, value)};
 }
 
-std::vector<std::string> answer_to_file(const Configuration& values, const std::string& path,
-                                        const json& value) {
-  if (values.at(path).source.starts_with("--set")) return {};
-  return answer_of(path, value);
+std::vector<std::string> answer_to_file(const Configuration& values,
+                                        std::initializer_list<KeyValue> answers) {
+  for (const auto& [path, value] : answers) {
+    if (!values.at(path).source.starts_with("--set")) return answer_of(path, value);
+  }
+  return {};
 }
 
 std::vector<std::string> removal_of(const std::string& path) { return answer_of(path, json()); }
@@ -120,18 +123,13 @@ std::optional<KeyValue> meant_by(const std::string& name, const json& value) {
   if (name == "mixed_precision" && (value == "bf16" || value == "fp16")) {
     return KeyValue{value.get<std::string>() + ".enabled", true};
   }
-  struct Other {
-    const char* name;
-    const char* path;
-  };
-  constexpr std::array kOthers{
-      Other{"max_grad_norm", "gradient_clipping"},
-      Other{"learning_rate", "optimizer.params.lr"},
-      Other{"warmup_steps", "scheduler.params.warmup_num_steps"},
-      Other{"max_steps", "run.steps"},
-  };
-  const auto* const found = std::ranges::find(kOthers, name, &Other::name);
-  return found == kOthers.end() ? std::nullopt : std::optional(KeyValue{found->path, value});
+  static const std::map<std::string, const char*> others{
+      {"max_grad_norm", "gradient_clipping"},
+      {"learning_rate", "optimizer.params.lr"},
+      {"warmup_steps", "scheduler.params.warmup_num_steps"},
+      {"max_steps", "run.steps"}};
+  const auto found = others.find(name);
+  return found == others.end() ? std::nullopt : std::optional(KeyValue{found->second, value});
 }
 
 }  // namespace zero

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
 #include "launch/config/run_identity.h"
@@ -21,11 +20,10 @@ namespace {
 std::string make_resume(Configuration& values, const std::string& folder) {
   if (!values.is_null("run.resume")) return values.text("run.resume");
   if (folder.empty() && values.at("run.resume").source != "default") {
-    throw Refusal(
-        fmt::format("{}: run.resume is \"auto\" without run.checkpoint.folder, in which the newest "
-                    "checkpoint would be looked for; give the folder, or the path of a checkpoint",
-                    values.source()),
-        answer_to_file(values, "run.resume", nullptr));
+    throw refusal_of(
+        values, {{"run.resume"}},
+        "run.resume is \"auto\" without run.checkpoint.folder, in which the newest checkpoint "
+        "would be looked for; give the folder, or the path of a checkpoint");
   }
   const std::string resume = folder.empty() ? "never" : "auto";
   values.resolve("run.resume", resume,
@@ -38,10 +36,9 @@ void check_changes(const Configuration& values, const TrainConfig::Checkpoints& 
   constexpr const char* kChanges = "run.resume_changes";
   if (checkpoints.resume_changes.empty()) return;
   if (checkpoints.resume == "never") {
-    throw Refusal(fmt::format("{}: run.resume_changes is given, but no checkpoint is resumed; give "
-                              "run.resume or run.checkpoint.folder, or leave it out",
-                              values.source()),
-                  answer_to_file(values, kChanges, nullptr));
+    throw refusal_of(values, {{kChanges}},
+                     "run.resume_changes is given, but no checkpoint is resumed; give run.resume "
+                     "or run.checkpoint.folder, or leave it out");
   }
   const std::vector<std::string> known = identity_keys();
   std::vector<std::string> kept;
@@ -50,13 +47,12 @@ void check_changes(const Configuration& values, const TrainConfig::Checkpoints& 
     (std::ranges::count(known, key) > 0 ? kept : strangers).push_back(key);
   }
   if (strangers.empty()) return;
-  throw Refusal(
-      fmt::format("{}: run.resume_changes: \"{}\" {} that a checkpoint is held to; expected {} {}. "
-                  "Other keys may change without being named",
-                  values.source(), fmt::join(strangers, "\", \""),
-                  strangers.size() == 1 ? "is no key" : "are no keys",
-                  strangers.size() == 1 ? "one of" : "some of", fmt::join(known, ", ")),
-      answer_to_file(values, kChanges, kept.empty() ? nlohmann::json() : nlohmann::json(kept)));
+  throw refusal_of(values, {{kChanges, kept.empty() ? nlohmann::json() : nlohmann::json(kept)}},
+                   "run.resume_changes: \"{}\" {} that a checkpoint is held to; expected {} {}. "
+                   "Other keys may change without being named",
+                   fmt::join(strangers, "\", \""),
+                   strangers.size() == 1 ? "is no key" : "are no keys",
+                   strangers.size() == 1 ? "one of" : "some of", fmt::join(known, ", "));
 }
 
 /// Keys that save nothing without a folder.
@@ -72,10 +68,10 @@ void check_folder(const Configuration& values, Refusals& refusals) {
   for (const std::string& key : needing) {
     if (!values.given(key) || values.is_null(key)) continue;
     refusals.add(
-        fmt::format("{}: {} is given without run.checkpoint.folder, so that nothing would be "
-                    "saved; add run.checkpoint.folder, the folder to save into, or leave {} out",
-                    values.source(), key, key),
-        answer_to_file(values, key, nullptr));
+        refusal_of(values, {{key}},
+                   "{} is given without run.checkpoint.folder, so that nothing would be saved; add "
+                   "run.checkpoint.folder, the folder to save into, or leave {} out",
+                   key, key));
   }
 }
 
@@ -96,10 +92,9 @@ TrainConfig::Checkpoints make_checkpoints(Configuration& values, Refusals& refus
       .resume_changes = values.texts("run.resume_changes"),
       .stop_after_seconds = seconds_of(values.at("run.stop_after").value).value_or(0)};
   if (!folder.empty() && values.given("run.checkpoint.keep_every") && checkpoints.keep_last == 0) {
-    refusals.add(fmt::format("{}: run.checkpoint.keep_every is given, but run.checkpoint.keep_last "
-                             "is 0, which keeps all; set keep_last, or leave keep_every out",
-                             values.source()),
-                 answer_to_file(values, "run.checkpoint.keep_every", nullptr));
+    refusals.add(refusal_of(values, {{"run.checkpoint.keep_every"}},
+                            "run.checkpoint.keep_every is given, but run.checkpoint.keep_last is "
+                            "0, which keeps all; set keep_last, or leave keep_every out"));
   }
   refusals.collect([&] { checkpoints.resume = make_resume(values, folder); });
   refusals.collect([&] { check_changes(values, checkpoints); });

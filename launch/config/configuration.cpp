@@ -30,12 +30,7 @@ nlohmann::json read_run_file(const std::string& path) {
 }  // namespace
 
 Configuration Configuration::read(const std::string& path,
-                                  const std::vector<std::string>& overrides) {
-  return from_json(read_run_file(path), path, overrides);
-}
-
-Configuration Configuration::read(const std::string& path,
-                                  const std::vector<std::string>& overrides, Refusals& refusals) {
+                                  const std::vector<std::string>& overrides, Refusals* refusals) {
   return from_json(read_run_file(path), path, overrides, refusals);
 }
 
@@ -44,21 +39,11 @@ bool Configuration::given(std::string_view path) const {
   return value.source == source_ || value.source == "--set";
 }
 
-bool Configuration::is_null(std::string_view path) const { return at(path).value.is_null(); }
-
 const Configuration::Value& Configuration::at(std::string_view path) const {
   const auto found = values_.find(path);
   ZERO_CHECK(found != values_.end(), "the option table has no key \"{}\"", path);
   return found->second;
 }
-
-bool Configuration::boolean(std::string_view path) const { return at(path).value.get<bool>(); }
-
-std::int64_t Configuration::integer(std::string_view path) const {
-  return at(path).value.get<std::int64_t>();
-}
-
-double Configuration::number(std::string_view path) const { return at(path).value.get<double>(); }
 
 std::string Configuration::text(std::string_view path) const {
   return is_null(path) ? "" : at(path).value.get<std::string>();

@@ -40,23 +40,21 @@ class Configuration {
   /// source, the key path, the value found and the one expected. Keys that begin with _, // or #,
   /// and $schema, are remarks. `overrides` are "key.path=value", applied in
   /// order; null takes a key out of the file, unless null is one of its values.
-  static Configuration read(const std::string& path, const std::vector<std::string>& overrides);
+  /// With `refusals` what is refused goes there, to be said along with what make_train_config()
+  /// refuses, and a refused key has its default.
+  static Configuration read(const std::string& path, const std::vector<std::string>& overrides,
+                            Refusals* refusals = nullptr);
   /// The same from a parsed file; `source` names the file in messages.
   static Configuration from_json(nlohmann::json tree, const std::string& source,
-                                 const std::vector<std::string>& overrides);
-  /// The same, but what is refused goes to `refusals`, to be said along with what
-  /// make_train_config() refuses. A refused key has its default.
-  static Configuration read(const std::string& path, const std::vector<std::string>& overrides,
-                            Refusals& refusals);
-  static Configuration from_json(nlohmann::json tree, const std::string& source,
-                                 const std::vector<std::string>& overrides, Refusals& refusals);
+                                 const std::vector<std::string>& overrides,
+                                 Refusals* refusals = nullptr);
 
   bool given(std::string_view path) const;  ///< by the file or an override
-  bool is_null(std::string_view path) const;
   const Value& at(std::string_view path) const;
-  bool boolean(std::string_view path) const;
-  std::int64_t integer(std::string_view path) const;
-  double number(std::string_view path) const;
+  bool is_null(std::string_view path) const { return at(path).value.is_null(); }
+  bool boolean(std::string_view path) const { return at(path).value.get<bool>(); }
+  std::int64_t integer(std::string_view path) const { return at(path).value.get<std::int64_t>(); }
+  double number(std::string_view path) const { return at(path).value.get<double>(); }
   std::string text(std::string_view path) const;  ///< empty for null
   std::vector<std::string> texts(std::string_view path) const;
   /// Replaces a value that the trainer infers: a missing batch size, or a default that depends on

@@ -6,11 +6,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "base/error.h"
 #include "base/json_tree.h"
-#include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
 #include "launch/config/similar_names.h"
 
@@ -306,15 +304,11 @@ void ConfigurationReader::fill_defaults() {
 
 Configuration Configuration::from_json(nlohmann::json tree, const std::string& source,
                                        const std::vector<std::string>& overrides,
-                                       Refusals& refusals) {
-  return ConfigurationReader(std::move(tree), source, overrides, refusals).read();
-}
-
-Configuration Configuration::from_json(nlohmann::json tree, const std::string& source,
-                                       const std::vector<std::string>& overrides) {
-  Refusals refusals;
-  Configuration values = from_json(std::move(tree), source, overrides, refusals);
-  refusals.raise(values);
+                                       Refusals* refusals) {
+  Refusals own;
+  Refusals& all = refusals == nullptr ? own : *refusals;
+  Configuration values = ConfigurationReader(std::move(tree), source, overrides, all).read();
+  own.raise(values);
   return values;
 }
 

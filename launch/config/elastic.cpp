@@ -34,9 +34,8 @@ bool fits(Configuration values, int ranks) {
 void check_elastic(const Configuration& values) {
   if (!values.boolean("run.elastic")) return;
   const auto refuse = [&](const std::string& found, std::string_view remedy) {
-    throw Refusal(fmt::format("{}: run.elastic is true, but {}; {}, or leave run.elastic out",
-                              values.source(), found, remedy),
-                  answer_to_file(values, "run.elastic", false));
+    throw refusal_of(values, {{"run.elastic", false}},
+                     "run.elastic is true, but {}; {}, or leave run.elastic out", found, remedy);
   };
   // A step has the same bits on other ranks only if it has the same micro-batches.
   for (const char* const key : {"train_batch_size", "train_micro_batch_size_per_gpu"}) {

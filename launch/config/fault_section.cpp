@@ -253,11 +253,9 @@ DrawnFaults drawn_faults(const json& object, const FaultSetting& setting, bool s
 
 void check_allowed(const Configuration& values, const Environment& environment) {
   if (environment && environment("ZERO_ALLOW_FAULTS") == "1") return;
-  throw Refusal(
-      fmt::format("{}: run.faults makes ranks fail on purpose, and ZERO_ALLOW_FAULTS is not 1; set "
-                  "it in the environment of all ranks, or leave run.faults out",
-                  values.source()),
-      answer_to_file(values, kFaults, nullptr));
+  throw refusal_of(values, {{kFaults}},
+                   "run.faults makes ranks fail on purpose, and ZERO_ALLOW_FAULTS is not 1; set it "
+                   "in the environment of all ranks, or leave run.faults out");
 }
 
 /// run.fault_marks, or a folder beside the checkpoints, which a restart goes on from.
@@ -277,24 +275,16 @@ FaultOptions make_faults(Configuration& values, const FaultSetting& setting, Ref
   const json faults = values.at(kFaults).value;
   if (faults.is_null()) {
     if (values.given(kMarks) && !values.is_null(kMarks)) {
-      refusals.add(
-          fmt::format("{}: run.fault_marks is given, but run.faults is not: no fault leaves "
-                      "a mark; leave it out",
-                      values.source()),
-          answer_to_file(values, kMarks, nullptr));
+      refusals.add(refusal_of(
+          values, {{kMarks}},
+          "run.fault_marks is given, but run.faults is not: no fault leaves a mark; leave it out"));
     }
     return {};
   }
   FaultOptions options;
   if (!refusals.collect([&] { check_allowed(values, setting.environment); })) return options;
   const auto collect = [&](const auto& read) {
-    refusals.collect([&] {
-      try {
-        read();
-      } catch (const Error& error) {
-        fail("{}: {}", values.source(), error.what());
-      }
-    });
+    refusals.collect([&] { at_place(values.source(), read); });
   };
   if (faults.is_object()) {
     const bool saves = !values.text("run.checkpoint.folder").empty();
@@ -307,10 +297,10 @@ FaultOptions make_faults(Configuration& values, const FaultSetting& setting, Ref
       });
     }
   } else {
-    refusals.add(fmt::format("{}: run.faults: found {}, expected a list of faults, or {{\"seed\": "
-                             "N, \"every\": SECONDS}}",
-                             values.source(), shown_value(faults)),
-                 answer_to_file(values, kFaults, nullptr));
+    refusals.add(refusal_of(
+        values, {{kFaults}},
+        "run.faults: found {}, expected a list of faults, or {{\"seed\": N, \"every\": SECONDS}}",
+        shown_value(faults)));
   }
   if (!options.empty()) options.marks = make_marks(values);
   if (!options.empty()) options.units = setting.units;

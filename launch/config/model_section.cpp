@@ -112,11 +112,7 @@ DecoderShape from_keys(Configuration& values) {
   check_keys(values, family);
   JsonFields section = section_of(values);
   const DecoderShape shape = family.from_section(section);
-  try {
-    shape.validate();
-  } catch (const Error& error) {
-    fail("{}: model: {}", values.source(), error.what());
-  }
+  at_place(values.source() + ": model", [&] { shape.validate(); });
   note(values, shape, name.empty() ? fmt::format("default of {}", family.name) : "model " + name);
   return shape;
 }

@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
 
 #include <optional>
 #include <string>
@@ -19,42 +18,31 @@ constexpr const char* kHalfMoments = "bf16.bf16_optimizer_states";
 /// did.
 bool check_moments(const Configuration& values, const std::string& given, Refusals& refusals) {
   bool fits = true;
-  const auto refuse = [&](const std::string& message, const std::vector<std::string>& sets) {
-    refusals.add(values.source() + ": " + message, sets);
+  const auto refuse = [&](const Refusal& refusal) {
+    refusals.add(refusal);
     fits = false;
   };
   const bool half = values.boolean(kHalfMoments);
-  const auto no_half = answer_to_file(values, kHalfMoments, nullptr);
-  const auto no_format = answer_to_file(values, kMomentFormat, nullptr);
   if (half && !values.boolean("bf16.enabled")) {
-    refuse(fmt::format("{} is true, but bf16.enabled is false, so that the section has no effect; "
-                       "enable it, or set {} to \"bf16\", which goes with any dtype",
-                       kHalfMoments, kMomentFormat),
-           no_half);
+    refuse(refusal_of(values, {{kHalfMoments}},
+                      "{} is true, but bf16.enabled is false, so that the section has no effect; "
+                      "enable it, or set {} to \"bf16\", which goes with any dtype",
+                      kHalfMoments, kMomentFormat));
   }
   if (half && !given.empty() && given != "bf16") {
-    refuse(fmt::format("{} is true, but {} is \"{}\"; leave one of the two out", kHalfMoments,
-                       kMomentFormat, given),
-           no_half.empty() ? no_format : no_half);
+    refuse(refusal_of(values, {{kHalfMoments}, {kMomentFormat}},
+                      "{} is true, but {} is \"{}\"; leave one of the two out", kHalfMoments,
+                      kMomentFormat, given));
   }
   const bool keeps_none =
       values.text("optimizer.type") == "SGD" && values.number("optimizer.params.momentum") == 0;
   if (keeps_none && !given.empty() && given != "fp32") {
-    refuse(fmt::format("{} is \"{}\", but SGD without momentum keeps no moments; leave it out, or "
-                       "set optimizer.params.momentum",
-                       kMomentFormat, given),
-           no_format);
+    refuse(refusal_of(values, {{kMomentFormat}},
+                      "{} is \"{}\", but SGD without momentum keeps no moments; leave it out, or "
+                      "set optimizer.params.momentum",
+                      kMomentFormat, given));
   }
   return fits;
-}
-
-/// The format of the moments, from our key or DeepSpeed's. The default is not filled in: a run's
-/// identity has the key only if the format is another than fp32.
-MomentFormat make_moments(Configuration& values, const std::string& given) {
-  const bool half = values.boolean(kHalfMoments);
-  if (half && given.empty()) values.resolve(kMomentFormat, "bf16", kHalfMoments);
-  return half ? MomentFormat::bf16
-              : moment_format_from_name(given.empty() ? std::string("fp32") : given);
 }
 
 }  // namespace
@@ -62,15 +50,13 @@ MomentFormat make_moments(Configuration& values, const std::string& given) {
 std::optional<OptimizerConfig> make_optimizer_config(Configuration& values, Refusals& refusals) {
   const std::string type = values.text("optimizer.type");
   const bool decoupled = values.boolean("optimizer.params.adam_w_mode");
-  const std::string moments = values.is_null(kMomentFormat) ? "" : values.text(kMomentFormat);
+  const std::string moments = values.text(kMomentFormat);
   bool fits = check_moments(values, moments, refusals);
   if (type == "AdamW" && !decoupled) {
-    const auto adam = answer_to_file(values, "optimizer.type", "Adam");
     refusals.add(
-        fmt::format("{}: optimizer.params.adam_w_mode is false with optimizer.type "
-                    "\"AdamW\"; use type \"Adam\" for weight decay inside the gradient",
-                    values.source()),
-        adam.empty() ? answer_to_file(values, "optimizer.params.adam_w_mode", nullptr) : adam);
+        refusal_of(values, {{"optimizer.type", "Adam"}, {"optimizer.params.adam_w_mode"}},
+                   "optimizer.params.adam_w_mode is false with optimizer.type \"AdamW\"; use type "
+                   "\"Adam\" for weight decay inside the gradient"));
     fits = false;
   }
   if (!fits) return std::nullopt;
@@ -84,7 +70,13 @@ std::optional<OptimizerConfig> make_optimizer_config(Configuration& values, Refu
   config.epsilon = values.number("optimizer.params.eps");
   config.weight_decay = values.number("optimizer.params.weight_decay");
   config.momentum = values.number("optimizer.params.momentum");
-  config.moments = make_moments(values, moments);
+  // From our key or DeepSpeed's. The default is not filled in: a run's identity has the key only if
+  // the format is another than fp32.
+  const bool half = values.boolean(kHalfMoments);
+  if (half && moments.empty()) values.resolve(kMomentFormat, "bf16", kHalfMoments);
+  config.moments = half              ? MomentFormat::bf16
+                   : moments.empty() ? MomentFormat::fp32
+                                     : moment_format_from_name(moments);
   return config;
 }
 

@@ -17,10 +17,9 @@ namespace {
 
 std::vector<Option> make_table() {
   std::vector<Option> table = model_options();
-  for (auto part :
-       {trainer_options(), corruption_options(), checkpoint_options(), mesh_options(),
-        recompute_options(), precision_options(), optimizer_options(), scheduler_options(),
-        zero_options(), tier_options(), fault_options(), deepspeed_options()}) {
+  for (auto part : {trainer_options(), checkpoint_options(), mesh_options(), recompute_options(),
+                    precision_options(), optimizer_options(), scheduler_options(), zero_options(),
+                    tier_options(), fault_options(), deepspeed_options()}) {
     std::move(part.begin(), part.end(), std::back_inserter(table));
   }
   return table;
@@ -64,37 +63,6 @@ std::string treatment(const Option& option) {
 }
 
 }  // namespace
-
-Option Option::from(double least, double most) && {
-  low = least;
-  high = most;
-  return std::move(*this);
-}
-
-Option Option::one_of(std::vector<std::string> texts) && {
-  choices = std::move(texts);
-  return std::move(*this);
-}
-
-Option Option::of(std::vector<std::string> optimizers_or_schedulers) && {
-  types = std::move(optimizers_or_schedulers);
-  return std::move(*this);
-}
-
-Option Option::or_auto() && {
-  from_run = true;
-  return std::move(*this);
-}
-
-Option Option::or_null() && {
-  nullable = true;
-  return std::move(*this);
-}
-
-Option Option::expecting(std::string what) && {
-  words = std::move(what);
-  return std::move(*this);
-}
 
 nlohmann::json Option::default_value() const {
   nlohmann::json value = fallback.empty() ? nlohmann::json() : nlohmann::json::parse(fallback);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace zero {
@@ -51,12 +52,31 @@ struct Option {
 
   // Copies of this option with a range, choices, types, "auto", null or words, to build rows of the
   // table.
-  Option from(double least, double most = std::numeric_limits<double>::infinity()) &&;
-  Option one_of(std::vector<std::string> texts) &&;
-  Option of(std::vector<std::string> optimizers_or_schedulers) &&;
-  Option or_auto() &&;
-  Option or_null() &&;
-  Option expecting(std::string what) &&;
+  Option from(double least, double most = std::numeric_limits<double>::infinity()) && {
+    low = least;
+    high = most;
+    return std::move(*this);
+  }
+  Option one_of(std::vector<std::string> texts) && {
+    choices = std::move(texts);
+    return std::move(*this);
+  }
+  Option of(std::vector<std::string> optimizers_or_schedulers) && {
+    types = std::move(optimizers_or_schedulers);
+    return std::move(*this);
+  }
+  Option or_auto() && {
+    from_run = true;
+    return std::move(*this);
+  }
+  Option or_null() && {
+    nullable = true;
+    return std::move(*this);
+  }
+  Option expecting(std::string what) && {
+    words = std::move(what);
+    return std::move(*this);
+  }
 
   bool takes_null() const { return nullable || fallback == "null"; }
   /// Null where the option must be given or is resolved for the run.
@@ -75,7 +95,6 @@ const std::vector<Option>& option_table();
 /// The rows of the table by section.
 std::vector<Option> model_options();
 std::vector<Option> trainer_options();
-std::vector<Option> corruption_options();
 std::vector<Option> checkpoint_options();
 std::vector<Option> mesh_options();
 std::vector<Option> recompute_options();

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <utility>
 
 #include "base/error.h"
 #include "launch/config/answers.h"
@@ -27,27 +26,23 @@ void resolve_autocast(Configuration& values) {
   const bool fp16 = dtype.find("bf") == std::string::npos;
   const char* const other = fp16 ? "bf16.enabled" : "fp16.enabled";
   if (values.boolean(other)) {
-    throw Refusal(fmt::format("{}: {} is \"{}\", but {} is true; a run computes in one of them",
-                              values.source(), key, dtype, other),
-                  answer_to_file(values, other, false));
+    throw refusal_of(values, {{other, false}},
+                     "{} is \"{}\", but {} is true; a run computes in one of them", key, dtype,
+                     other);
   }
   values.resolve(fp16 ? "fp16.enabled" : "bf16.enabled", true, key);
 }
 
 void check_compute_dtype(const Configuration& values) {
   if (!values.boolean("fp16.enabled") || !values.boolean("bf16.enabled")) return;
-  auto sets = answer_to_file(values, "fp16.enabled", false);
-  if (sets.empty()) sets = answer_to_file(values, "bf16.enabled", false);
-  throw Refusal(
-      fmt::format("{}: fp16.enabled and bf16.enabled are both true; a run computes in one of them",
-                  values.source()),
-      std::move(sets));
+  throw refusal_of(values, {{"fp16.enabled", false}, {"bf16.enabled", false}},
+                   "fp16.enabled and bf16.enabled are both true; a run computes in one of them");
 }
 
 DType make_compute_dtype(const Configuration& values) {
   const bool fp16 = values.boolean("fp16.enabled");
   const bool bf16 = values.boolean("bf16.enabled");
-  const bool bf16_is_answer = !answer_to_file(values, "fp16.enabled", false).empty();
+  const bool bf16_is_answer = !answer_to_file(values, {{"fp16.enabled", false}}).empty();
   if (fp16 && !(bf16 && bf16_is_answer)) return DType::fp16;
   return bf16 ? DType::bf16 : DType::fp32;
 }
@@ -58,11 +53,10 @@ void check_communication_dtype(const Configuration& values, DType compute) {
   if (name == "bfp16") name = "bf16";  // DeepSpeed has both
   if (name.empty() || name == "fp32" || name == name_of(compute)) return;
   const std::string own = compute == DType::fp32 ? "" : fmt::format("\"{}\" or ", name_of(compute));
-  throw Refusal(
-      fmt::format("{}: {} is \"{}\", but the run computes in {}: gradients travel in that type and "
-                  "sums in fp32; leave it out, or set {}\"fp32\"",
-                  values.source(), key, name, name_of(compute), own),
-      answer_to_file(values, key, nullptr));
+  throw refusal_of(values, {{key}},
+                   "{} is \"{}\", but the run computes in {}: gradients travel in that type and "
+                   "sums in fp32; leave it out, or set {}\"fp32\"",
+                   key, name, name_of(compute), own);
 }
 
 std::optional<LossScaleRule> make_loss_scale_rule(const Configuration& values) {
@@ -70,11 +64,7 @@ std::optional<LossScaleRule> make_loss_scale_rule(const Configuration& values) {
   const double fixed = values.number("fp16.loss_scale");
   if (fixed != 0) {
     const LossScaleRule rule{.dynamic = false, .initial = fixed};
-    try {
-      validate(rule);
-    } catch (const Error& error) {
-      fail("{}: fp16.loss_scale: {}", values.source(), error.what());
-    }
+    at_place(values.source() + ": fp16.loss_scale", [&] { validate(rule); });
     return rule;
   }
   const auto power = static_cast<int>(values.integer("fp16.initial_scale_power"));

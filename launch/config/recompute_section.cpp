@@ -1,13 +1,11 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
-#include "base/error.h"
 #include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
 #include "launch/config/train_config.h"
@@ -30,10 +28,9 @@ void check_belonging(const Configuration& values, const std::string& mode, Refus
        {std::pair{"interval", "full"}, {"number_checkpoints", "full"}, {"tensors", "selective"}}) {
     const std::string key = recompute_key(name);
     if (values.is_null(key) || mode == to) continue;
-    refusals.add(
-        fmt::format("{}: {} belongs to recompute \"{}\", but {} is \"{}\"; give one of the two",
-                    values.source(), key, to, recompute_key("recompute"), mode),
-        answer_to_file(values, key, nullptr));
+    refusals.add(refusal_of(values, {{key}},
+                            "{} belongs to recompute \"{}\", but {} is \"{}\"; give one of the two",
+                            key, to, recompute_key("recompute"), mode));
   }
 }
 
@@ -63,10 +60,9 @@ std::vector<BlockTensor> chosen_tensors(Configuration& values) {
     const auto* const found = std::find_if(kSelectable.begin(), kSelectable.end(),
                                            [&](BlockTensor each) { return name_of(each) == text; });
     if (found == kSelectable.end()) {
-      throw Refusal(
-          fmt::format("{}: {}: found \"{}\", expected some of \"qkv\", \"attended\", \"hidden\"",
-                      values.source(), key, text),
-          answer_to_file(values, key, nullptr));
+      throw refusal_of(values, {{key}},
+                       "{}: found \"{}\", expected some of \"qkv\", \"attended\", \"hidden\"", key,
+                       text);
     }
     tensors.push_back(*found);
   }
@@ -80,18 +76,17 @@ void check_groups(const Configuration& values, std::int64_t layers, Refusals& re
   if (values.is_null(groups)) return;
   const std::int64_t count = values.integer(groups);
   if (!values.is_null(interval)) {
-    const auto interval_out = answer_to_file(values, interval, nullptr);
-    refusals.add(
-        fmt::format("{}: {} is {} and {} is {}: the first keeps one input a group of blocks, the "
-                    "second that of every so many; give one of the two",
-                    values.source(), groups, count, interval, values.integer(interval)),
-        interval_out.empty() ? answer_to_file(values, groups, nullptr) : interval_out);
+    refusals.add(refusal_of(
+        values, {{interval}, {groups}},
+        "{} is {} and {} is {}: the first keeps one input a group of blocks, the second that of "
+        "every so many; give one of the two",
+        groups, count, interval, values.integer(interval)));
   }
   if (count > layers) {
-    refusals.add(fmt::format("{}: {} is {}, but model.layers is {}: a group has at least one "
-                             "block; give at most {}",
-                             values.source(), groups, count, layers, layers),
-                 answer_to_file(values, groups, layers));
+    refusals.add(refusal_of(
+        values, {{groups, layers}},
+        "{} is {}, but model.layers is {}: a group has at least one block; give at most {}", groups,
+        count, layers, layers));
   }
 }
 

@@ -25,6 +25,16 @@ class Refusal : public Error {
   std::vector<std::string> sets_;
 };
 
+/// Calls `work`, whose errors tell of `place` first.
+template <typename Work>
+void at_place(const std::string& place, const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    fail("{}: {}", place, error.what());
+  }
+}
+
 /// What a configuration is refused for, all at once: a user mends a file in one round.
 class Refusals {
  public:
@@ -35,13 +45,14 @@ class Refusals {
       check();
       return true;
     } catch (const Refusal& refusal) {
-      add(refusal.what(), refusal.sets());
+      add(refusal);
       return false;
     } catch (const Error& error) {
       add(error.what());
       return false;
     }
   }
+  void add(const Refusal& refusal) { add(refusal.what(), refusal.sets()); }
   void add(std::string message, std::vector<std::string> sets = {}) {
     items_.push_back({std::move(message), std::move(sets)});
   }

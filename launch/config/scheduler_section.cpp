@@ -73,7 +73,7 @@ std::vector<std::string> answer_to_schedule(const Configuration& values,
   std::vector<std::string> sets;
   const auto change = [&](const std::string& key, std::int64_t from, std::int64_t to) {
     if (from == to) return true;
-    const auto set = answer_to_file(values, prefix + key, to);
+    const auto set = answer_to_file(values, {{prefix + key, to}});
     sets.insert(sets.end(), set.begin(), set.end());
     return !set.empty();
   };

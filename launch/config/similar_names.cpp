@@ -53,10 +53,13 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return near.empty() ? "" : ": did you mean " + near + "?";
 }
 
+bool same_letters(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, same_letter);
+}
+
 std::string as_listed(const std::string& text, const std::vector<std::string>& candidates) {
-  const auto found = std::ranges::find_if(candidates, [&](const std::string& candidate) {
-    return std::ranges::equal(candidate, text, same_letter);
-  });
+  const auto found = std::ranges::find_if(
+      candidates, [&](const std::string& candidate) { return same_letters(candidate, text); });
   return found == candidates.end() ? text : *found;
 }
 

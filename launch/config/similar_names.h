@@ -16,6 +16,9 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
 /// ": did you mean layers?", or nothing if no candidate is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
+/// Whether the texts differ in case alone, or not at all.
+bool same_letters(std::string_view a, std::string_view b);
+
 /// The candidate that differs from `text` only in case ("adamw"); otherwise `text`.
 std::string as_listed(const std::string& text, const std::vector<std::string>& candidates);
 

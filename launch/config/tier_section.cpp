@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -40,10 +39,9 @@ AskedTier asked_device(Configuration& values, const std::string& section, const 
   const std::string old = kZeroPrefix + older;
   if (!values.boolean(old)) return {values.text(key), key, section};
   if (values.given(key) && values.text(key) != "cpu") {
-    refusals.add(fmt::format("{}: {} is true, which is {} \"cpu\", but that is \"{}\"; leave the "
-                             "first out",
-                             values.source(), old, key, values.text(key)),
-                 answer_to_file(values, old, nullptr));
+    refusals.add(refusal_of(
+        values, {{old}}, "{} is true, which is {} \"cpu\", but that is \"{}\"; leave the first out",
+        old, key, values.text(key)));
     return {values.text(key), key, section};
   }
   values.resolve(key, "cpu", old);
@@ -74,11 +72,10 @@ std::string tier_folder(const Configuration& values, const std::vector<AskedTier
     return (path / "").lexically_normal();
   };
   if (plain(folder) != plain(other)) {
-    refusals.add(
-        fmt::format("{}: {} is \"{}\" and {} \"{}\", but a rank has one file for both; give "
-                    "one folder, or leave the second out",
-                    values.source(), keys.front(), folder, keys.back(), other),
-        answer_to_file(values, keys.back(), nullptr));
+    refusals.add(refusal_of(values, {{keys.back()}},
+                            "{} is \"{}\" and {} \"{}\", but a rank has one file for both; give "
+                            "one folder, or leave the second out",
+                            keys.front(), folder, keys.back(), other));
   }
   return folder;
 }
@@ -101,10 +98,9 @@ int aio_threads(Configuration& values, Refusals& refusals) {
     values.resolve(kAioThreads, values.integer(kAioOldThreads), kAioOldThreads);
   } else if (!values.is_null(kAioOldThreads) &&
              values.integer(kAioThreads) != values.integer(kAioOldThreads)) {
-    refusals.add(fmt::format("{}: {} is {} and {}, its older name, {}; leave the second out",
-                             values.source(), kAioThreads, values.integer(kAioThreads),
-                             kAioOldThreads, values.integer(kAioOldThreads)),
-                 answer_to_file(values, kAioOldThreads, nullptr));
+    refusals.add(refusal_of(
+        values, {{kAioOldThreads}}, "{} is {} and {}, its older name, {}; leave the second out",
+        kAioThreads, values.integer(kAioThreads), kAioOldThreads, values.integer(kAioOldThreads)));
   }
   return static_cast<int>(values.integer(kAioThreads));
 }
@@ -119,10 +115,10 @@ TierFileOptions make_file_options(Configuration& values, std::string folder, Ref
                        .overlap_events = values.boolean("aio.overlap_events")};
   if (file.block_bytes % TierFile::kBlock != 0) {
     const std::int64_t whole = round_up(file.block_bytes, TierFile::kBlock);
-    refusals.add(fmt::format("{}: {} is {}, expected a multiple of {}, in which disks are read and "
-                             "written; give {}",
-                             values.source(), block, file.block_bytes, TierFile::kBlock, whole),
-                 answer_to_file(values, block, whole));
+    refusals.add(refusal_of(
+        values, {{block, whole}},
+        "{} is {}, expected a multiple of {}, in which disks are read and written; give {}", block,
+        file.block_bytes, TierFile::kBlock, whole));
     file.block_bytes = whole;
   }
   return file;
@@ -145,23 +141,15 @@ TierOptions make_tiers(Configuration& values, DeviceKind device, Refusals& refus
   tiers.fetch_buffers = static_cast<int>(values.integer(kOffloadParam + "buffer_count"));
   tiers.parameters_in_memory = values.integer(kOffloadParam + "max_in_cpu");
   std::vector<AskedTier> in_file;
-  if (optimizer.device == "nvme") {
-    tiers.optimizer = Tier::file;
-    in_file.push_back(optimizer);
-  } else if (!cpu && optimizer.device == "cpu") {
-    tiers.optimizer = Tier::host;
-  } else if (optimizer.device == kAuto) {
-    in_file.push_back(optimizer);
-  }
-  const bool shards = values.integer(kZeroPrefix + "stage") == 3;  // below, a rank has none
-  if (shards && parameters.device == "nvme") {
-    tiers.parameters = Tier::file;
-    in_file.push_back(parameters);
-  } else if (!cpu && shards && parameters.device == "cpu") {
-    tiers.parameters = Tier::host;
-  } else if (shards && parameters.device == kAuto) {
-    in_file.push_back(parameters);
-  }
+  const auto tier_of = [&](const AskedTier& asked) {
+    const bool nvme = asked.device == "nvme";
+    if (nvme || asked.device == kAuto) in_file.push_back(asked);
+    if (nvme) return Tier::file;
+    return !cpu && asked.device == "cpu" ? Tier::host : Tier::device;
+  };
+  tiers.optimizer = tier_of(optimizer);
+  // Below stage 3 a rank has no shards of parameters.
+  if (values.integer(kZeroPrefix + "stage") == 3) tiers.parameters = tier_of(parameters);
   tiers.file = make_file_options(values, tier_folder(values, in_file, refusals), refusals);
   return tiers;
 }
@@ -183,7 +171,7 @@ std::string tier_folder_key(const Configuration& values) {
 
 std::vector<Option> tier_options() {
   using enum ValueType;
-  std::vector<Option> all{
+  return {
       honour(kOffloadOptimizer + "device", text, "\"none\"",
              "where optimizer states are between updates: \"none\" is in a rank's memory, \"cpu\" "
              "in pinned host memory (on a CPU the same), \"nvme\" in a file of nvme_path; "
@@ -263,7 +251,6 @@ std::vector<Option> tier_options() {
              "a window is read or written while another one is; false: one after the other"),
       only("aio.use_gds", boolean, "false", "files are read into host memory"),
   };
-  return all;
 }
 
 }  // namespace zero

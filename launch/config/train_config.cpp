@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 
 #include "architecture/decoder_parameters.h"
 #include "base/checked_math.h"
-#include "base/error.h"
 #include "launch/config/answers.h"
 #include "launch/config/checked_value.h"
 #include "launch/faults/fault_actions.h"
@@ -24,13 +22,12 @@ std::optional<std::int64_t> maybe(const Configuration& values, std::string_view 
 }
 
 void check_vocabulary(const Configuration& values, std::int64_t vocabulary) {
-  if (const auto size = maybe(values, "vocabulary_size")) {
-    if (*size == vocabulary) return;
-    throw Refusal(fmt::format("{}: vocabulary_size is {}, model.vocabulary is {}; make them equal "
-                              "or leave the first out",
-                              values.source(), *size, vocabulary),
-                  answer_to_file(values, "vocabulary_size", nullptr));
-  }
+  const auto size = maybe(values, "vocabulary_size");
+  if (!size || *size == vocabulary) return;
+  throw refusal_of(
+      values, {{"vocabulary_size"}},
+      "vocabulary_size is {}, model.vocabulary is {}; make them equal or leave the first out",
+      *size, vocabulary);
 }
 
 TrainConfig::Data make_data(Configuration& values, const DecoderShape& model) {
@@ -47,11 +44,10 @@ TrainConfig::Data make_data(Configuration& values, const DecoderShape& model) {
                          .shuffle = values.boolean("data.shuffle"),
                          .tokenizer = values.text("data.tokenizer")};
   if (data.sequence_length > context) {
-    throw Refusal(
-        fmt::format("{}: data.sequence_length {} is longer than model.context {}; make it at most "
-                    "that",
-                    values.source(), data.sequence_length, context),
-        answer_to_file(values, "data.sequence_length", context));
+    throw refusal_of(
+        values, {{"data.sequence_length", context}},
+        "data.sequence_length {} is longer than model.context {}; make it at most that",
+        data.sequence_length, context);
   }
   return data;
 }
@@ -59,11 +55,10 @@ TrainConfig::Data make_data(Configuration& values, const DecoderShape& model) {
 void check_validation(const Configuration& values) {
   const std::int64_t every = values.integer("run.validation_every");
   if (every == 0 || !values.texts("data.validation").empty()) return;
-  throw Refusal(
-      fmt::format("{}: run.validation_every is {}, but data.validation is not given; name its "
-                  "token shards (zero_prepare makes them), or leave run.validation_every out",
-                  values.source(), every),
-      answer_to_file(values, "run.validation_every", nullptr));
+  throw refusal_of(values, {{"run.validation_every"}},
+                   "run.validation_every is {}, but data.validation is not given; name its token "
+                   "shards (zero_prepare makes them), or leave run.validation_every out",
+                   every);
 }
 
 /// The source of the initial weights; empty: initial values.
@@ -80,35 +75,44 @@ DeviceKind make_device(Configuration& values, int local_world) {
   resolve_device(values, local_world, RanksAre::threads);
   const bool cuda = values.text("run.device") == "cuda";
   if (!cuda && values.text("run.sums") != "exact") {
-    throw Refusal(fmt::format("{}: run.sums \"fast\" is for GPUs, and run.device is \"cpu\", whose "
-                              "sums are exact at full speed; leave it out",
-                              values.source()),
-                  answer_to_file(values, "run.sums", nullptr));
+    throw refusal_of(values, {{"run.sums"}},
+                     "run.sums \"fast\" is for GPUs, and run.device is \"cpu\", whose sums are "
+                     "exact at full speed; leave it out");
   }
   return cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+/// Checks of silent corruption read values where the host computes with them.
+void refuse_corruption_checks(const Configuration& values, const TrainConfig::Run& run,
+                              Refusals& refusals) {
+  if (run.device == DeviceKind::cpu) return;
+  const auto refuse = [&](const char* key) {
+    refusals.add(refusal_of(values, {{key}},
+                            "{} is {}, and run.device is \"cuda\": the check reads values where "
+                            "the host computes with them; leave it out, or give run.device=cpu",
+                            key, values.at(key).value.dump()));
+  };
+  if (run.check_collectives) refuse("run.check_collectives");
+  if (run.check_compute_every > 0) refuse("run.check_compute_every");
 }
 
 /// A trace that begins after the last step would be empty.
 void check_trace(const Configuration& values, std::int64_t steps) {
   const std::int64_t from = values.integer("run.trace_from");
   if (values.is_null("run.trace") || from <= steps) return;
-  throw Refusal(
-      fmt::format("{}: run.trace_from is {}, run.steps is {}: no step would be traced; set "
-                  "run.trace_from to at most run.steps, or leave run.trace and --trace out",
-                  values.source(), from, steps),
-      steps > 0 ? answer_to_file(values, "run.trace_from", steps)
-                : answer_to_file(values, "run.trace", nullptr));
+  throw refusal_of(values, {steps > 0 ? KeyValue{"run.trace_from", steps} : KeyValue{"run.trace"}},
+                   "run.trace_from is {}, run.steps is {}: no step would be traced; set "
+                   "run.trace_from to at most run.steps, or leave run.trace and --trace out",
+                   from, steps);
 }
 
 TrainConfig::Nonfinite make_nonfinite(const Configuration& values) {
   const bool skips = values.text("run.nonfinite") == "skip";
   if (!skips && values.given("run.nonfinite_limit")) {
-    throw Refusal(
-        fmt::format("{}: run.nonfinite_limit is given, but run.nonfinite is \"stop\", which ends "
-                    "the run at the first such step; set run.nonfinite to \"skip\", or leave the "
-                    "limit out",
-                    values.source()),
-        answer_to_file(values, "run.nonfinite_limit", nullptr));
+    throw refusal_of(
+        values, {{"run.nonfinite_limit"}},
+        "run.nonfinite_limit is given, but run.nonfinite is \"stop\", which ends the run at the "
+        "first such step; set run.nonfinite to \"skip\", or leave the limit out");
   }
   return skips ? TrainConfig::Nonfinite::skip : TrainConfig::Nonfinite::stop;
 }
@@ -121,25 +125,23 @@ void make_memory_options(const Configuration& values, TrainConfig::Run& run, Ref
   if (const auto& growth = values.at("run.memory_growth").value; !growth.is_null()) {
     run.memory_growth = *bytes_of(growth);
   } else if (values.given("run.memory_growth_action")) {
-    refusals.add(fmt::format("{}: run.memory_growth_action is given, but run.memory_growth is not: "
-                             "give the bytes, or leave the action out",
-                             values.source()),
-                 answer_to_file(values, "run.memory_growth_action", nullptr));
+    refusals.add(refusal_of(values, {{"run.memory_growth_action"}},
+                            "run.memory_growth_action is given, but run.memory_growth is not: give "
+                            "the bytes, or leave the action out"));
   }
   if (values.text("run.memory_growth_action") == "stop") {
     run.growth_action = TrainConfig::Growth::stop;
   }
   run.memory_trace_bytes = *bytes_of(values.at("run.memory_trace_bytes").value);
   if (run.memory_trace.empty() && values.given("run.memory_trace_bytes")) {
-    refusals.add(fmt::format("{}: run.memory_trace_bytes is given, but run.memory_trace is not: "
-                             "give the file, or leave its size out",
-                             values.source()),
-                 answer_to_file(values, "run.memory_trace_bytes", nullptr));
+    refusals.add(refusal_of(values, {{"run.memory_trace_bytes"}},
+                            "run.memory_trace_bytes is given, but run.memory_trace is not: give "
+                            "the file, or leave its size out"));
   }
   if (run.memory_trace_bytes < kLeastTrace) {
-    refusals.add(fmt::format("{}: run.memory_trace_bytes is {}, expected at least {} (64KiB)",
-                             values.source(), run.memory_trace_bytes, kLeastTrace),
-                 answer_to_file(values, "run.memory_trace_bytes", "64KiB"));
+    refusals.add(refusal_of(values, {{"run.memory_trace_bytes", "64KiB"}},
+                            "run.memory_trace_bytes is {}, expected at least {} (64KiB)",
+                            run.memory_trace_bytes, kLeastTrace));
   }
 }
 
@@ -214,31 +216,21 @@ std::optional<DType> make_gradient_dtype(const Configuration& values, DType comp
   if (values.is_null("data_types.grad_accum_dtype")) return std::nullopt;
   const DType gradient = dtype_from_name(values.text("data_types.grad_accum_dtype"));
   if (gradient == DType::fp32 || gradient == compute) return gradient;
-  throw Refusal(
-      fmt::format("{}: data_types.grad_accum_dtype is \"{}\", but the run computes in {}; expected "
-                  "{} or \"fp32\"",
-                  values.source(), name_of(gradient), name_of(compute),
-                  compute == DType::fp32 ? "null" : fmt::format("\"{}\"", name_of(compute))),
-      answer_to_file(values, "data_types.grad_accum_dtype", nullptr));
+  throw refusal_of(
+      values, {{"data_types.grad_accum_dtype"}},
+      "data_types.grad_accum_dtype is \"{}\", but the run computes in {}; expected {} or \"fp32\"",
+      name_of(gradient), name_of(compute),
+      compute == DType::fp32 ? "null" : fmt::format("\"{}\"", name_of(compute)));
 }
 
 ReductionPolicy make_reduction(const Configuration& values, int stage) {
   if (values.text("reduction") != "boundary") return ReductionPolicy::every_micro_batch;
   if (stage <= 1) return ReductionPolicy::boundary;
-  throw Refusal(
-      fmt::format("{}: reduction \"boundary\" needs zero_optimization.stage 0 or 1, found {}: it "
-                  "keeps a full accumulator, which stages 2 and 3 exist to avoid; use "
-                  "\"every_micro_batch\"",
-                  values.source(), stage),
-      answer_to_file(values, "reduction", "every_micro_batch"));
-}
-
-void check_engine(const Configuration& values, const EngineOptions& options) {
-  try {
-    validate(options);
-  } catch (const Error& error) {
-    fail("{}: {}", values.source(), error.what());
-  }
+  throw refusal_of(
+      values, {{"reduction", "every_micro_batch"}},
+      "reduction \"boundary\" needs zero_optimization.stage 0 or 1, found {}: it keeps a full "
+      "accumulator, which stages 2 and 3 exist to avoid; use \"every_micro_batch\"",
+      stage);
 }
 
 EngineOptions make_engine_options(Configuration& values, DeviceKind device, Refusals& refusals) {
@@ -275,17 +267,10 @@ EngineOptions make_engine_options(Configuration& values, DeviceKind device, Refu
   options.tiers = make_tiers(values, device, refusals);
   options.graphs = values.boolean("run.graphs");
   options.seed = static_cast<std::uint64_t>(values.integer("run.seed"));
-  if (optimizer) refusals.collect([&] { check_engine(values, options); });
-  return options;
-}
-
-/// A model that the tensor axis cannot divide is refused before any rank builds a part of it.
-void check_tensor(const Configuration& values, const DecoderShape& model, int ranks) {
-  try {
-    model.validate(ranks);
-  } catch (const Error& error) {
-    fail("{}: mesh.tensor is {}: {}", values.source(), ranks, error.what());
+  if (optimizer) {
+    refusals.collect([&] { at_place(values.source(), [&] { validate(options); }); });
   }
+  return options;
 }
 
 std::int64_t divided(std::int64_t train, const char* by_name, std::int64_t by, int world) {
@@ -340,8 +325,14 @@ TrainConfig make_train_config(Configuration values, int world, int local_world, 
                                   refusals);
   const bool has_mesh = refusals.collect([&] { config.mesh = make_mesh_shape(values, world); });
   refusals.collect([&] { config.tensor = make_tensor_options(values); });
-  if (has_model && has_mesh)
-    refusals.collect([&] { check_tensor(values, config.model, config.mesh.tensor); });
+  if (has_model && has_mesh) {
+    // A model that the tensor axis cannot divide: before any rank builds a part of it.
+    const int ranks = config.mesh.tensor;
+    refusals.collect([&] {
+      at_place(fmt::format("{}: mesh.tensor is {}", values.source(), ranks),
+               [&] { config.model.validate(ranks); });
+    });
+  }
   if (has_model) config.recompute = make_recompute(values, config.model.layers, refusals);
   if (has_mesh)
     refusals.collect([&] { config.batch = make_batch(values, config.data_ranks(), world); });

@@ -186,9 +186,6 @@ TrainConfig::Recompute make_recompute(Configuration& values, std::int64_t layers
 WaitLimits make_wait_limits(const Configuration& values);
 /// run.watchdog, run.watchdog_hosts and run.hang_timeout.
 void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals& refusals);
-/// The checks of silent corruption that the device of `run` does not offer.
-void refuse_corruption_checks(const Configuration& values, const TrainConfig::Run& run,
-                              Refusals& refusals);
 
 /// Whether the value of `key` is what "auto" has selected.
 bool chosen_by_auto(const Configuration& values, std::string_view key = "run.device");

@@ -139,6 +139,14 @@ std::vector<Option> trainer_options() {
              "steps between progress lines where standard output is not a terminal; null: about "
              "20 lines a run")
           .from(1),
+      honour("run.check_collectives", boolean, "false",
+             "compare checksums of what each rank sends and what each receives, in every "
+             "collective; on CPUs"),
+      honour("run.check_compute_every", integer, "0",
+             "steps between checks of a drawn block, whose forward pass its rank and a "
+             "data-parallel peer compute again: the same bits, or the host is named; 0: never; on "
+             "CPUs")
+          .from(0, 1e9),
   };
 }
 

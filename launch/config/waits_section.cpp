@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // How long ranks wait for each other, and what watches them.
-#include <fmt/format.h>
 
 #include <chrono>
 
@@ -16,13 +15,11 @@ WaitLimits make_wait_limits(const Configuration& values) {
   const double warning = values.number("run.collective_warning");
   const double timeout = values.number("run.collective_timeout");
   if (timeout != 0 && warning > timeout) {
-    const auto shorter = answer_to_file(values, "run.collective_warning", timeout);
-    throw Refusal(
-        fmt::format("{}: run.collective_warning is {:g} s, run.collective_timeout {:g} s: the job "
-                    "would end before the warning; give the warning the shorter time, or 0 for "
-                    "none",
-                    values.source(), warning, timeout),
-        shorter.empty() ? answer_to_file(values, "run.collective_timeout", warning) : shorter);
+    throw refusal_of(
+        values, {{"run.collective_warning", timeout}, {"run.collective_timeout", warning}},
+        "run.collective_warning is {:g} s, run.collective_timeout {:g} s: the job would end before "
+        "the warning; give the warning the shorter time, or 0 for none",
+        warning, timeout);
   }
   const auto milliseconds = [](double seconds) {
     return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
@@ -35,36 +32,32 @@ void make_watchdog(const Configuration& values, TrainConfig::Run& run, Refusals&
   run.watchdog_hosts = values.boolean("run.watchdog_hosts");
   run.hang_timeout = values.number("run.hang_timeout");
   if (!run.watchdog && values.given("run.watchdog_hosts")) {
-    refusals.add(fmt::format("{}: run.watchdog_hosts is given, but run.watchdog is false, and "
-                             "nobody watches; switch the watchdog on, or leave the key out",
-                             values.source()),
-                 answer_to_file(values, "run.watchdog_hosts", nullptr));
+    refusals.add(refusal_of(values, {{"run.watchdog_hosts"}},
+                            "run.watchdog_hosts is given, but run.watchdog is false, and nobody "
+                            "watches; switch the watchdog on, or leave the key out"));
   }
   if (!run.watchdog && values.given("run.hang_timeout")) {
     refusals.add(
-        fmt::format("{}: run.hang_timeout is given, but run.watchdog is false, and nothing "
-                    "else looks for ranks that hang within it; switch the watchdog on, or "
-                    "leave the time out",
-                    values.source()),
-        answer_to_file(values, "run.hang_timeout", nullptr));
+        refusal_of(values, {{"run.hang_timeout"}},
+                   "run.hang_timeout is given, but run.watchdog is false, and nothing else looks "
+                   "for ranks that hang within it; switch the watchdog on, or leave the time out"));
     return;
   }
   if (run.hang_timeout > 0 && run.hang_timeout < kLeastHangSeconds) {
-    refusals.add(
-        fmt::format("{}: run.hang_timeout is {:g} s, expected at least {:g} s, or 0 for the usual "
-                    "time: the watchdog looks five times a second, and would take a busy rank for "
-                    "one that hangs",
-                    values.source(), run.hang_timeout, kLeastHangSeconds),
-        answer_to_file(values, "run.hang_timeout", nullptr));
+    refusals.add(refusal_of(
+        values, {{"run.hang_timeout"}},
+        "run.hang_timeout is {:g} s, expected at least {:g} s, or 0 for the usual time: the "
+        "watchdog looks five times a second, and would take a busy rank for one that hangs",
+        run.hang_timeout, kLeastHangSeconds));
     return;
   }
   const double timeout = values.number("run.collective_timeout");
   if (timeout == 0 || run.hang_timeout <= timeout) return;
-  refusals.add(fmt::format("{}: run.hang_timeout is {:g} s, run.collective_timeout {:g} s: the job "
-                           "would end before; give the hang the shorter time, or 0 for the usual "
-                           "one",
-                           values.source(), run.hang_timeout, timeout),
-               answer_to_file(values, "run.hang_timeout", nullptr));
+  refusals.add(
+      refusal_of(values, {{"run.hang_timeout"}},
+                 "run.hang_timeout is {:g} s, run.collective_timeout {:g} s: the job would end "
+                 "before; give the hang the shorter time, or 0 for the usual one",
+                 run.hang_timeout, timeout));
 }
 
 }  // namespace zero

@@ -6,10 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -45,14 +43,12 @@ void compute_for_ever() {
   for (;;) turns.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Makes this process the system's first choice when the group's memory is gone.
-void volunteer_to_be_killed() { std::ofstream("/proc/self/oom_score_adj") << 1000; }
-
 void fill_until_killed() {
   ZERO_CHECK(memory_is_limited(),
              "run.faults: out_of_memory: no control group limits this process's memory any more; "
              "it would take the machine's");
-  volunteer_to_be_killed();
+  // This process is the system's first choice when the group's memory is gone.
+  std::ofstream("/proc/self/oom_score_adj") << 1000;
   constexpr std::size_t kPiece = std::size_t{16} << 20;
   const auto most = static_cast<std::uint64_t>(total_memory().value_or(0));
   for (std::uint64_t taken = 0; taken <= 2 * most; taken += kPiece) {

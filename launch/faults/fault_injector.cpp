@@ -69,15 +69,11 @@ FaultInjector::FaultInjector(const FaultOptions& options, int rank, int world, F
       armed_.push_back({.fault = fault, .mark = mark});
     }
   }
-  const auto any = [&](const auto& is_such) {
-    return std::ranges::any_of(armed_, [&](const Armed& armed) { return is_such(armed.fault); });
-  };
-  hears_collectives_ = drawn_ || any(of_collectives);
-  alters_collectives_ = any([](const Fault& fault) { return needs_collective(fault.kind); }) ||
-                        (drawn_ && std::ranges::any_of(drawn_->kinds, needs_collective));
-  const auto fills = [](FaultKind kind) { return kind == FaultKind::disk_full; };
-  if (any([&](const Fault& fault) { return fills(fault.kind); }) ||
-      (drawn_ && std::ranges::any_of(drawn_->kinds, fills))) {
+  std::vector<FaultKind> kinds = drawn_ ? drawn_->kinds : std::vector<FaultKind>{};
+  for (const Armed& armed : armed_) kinds.push_back(armed.fault.kind);
+  hears_collectives_ = drawn_ || std::ranges::any_of(armed_, of_collectives, &Armed::fault);
+  alters_collectives_ = std::ranges::any_of(kinds, needs_collective);
+  if (std::ranges::count(kinds, FaultKind::disk_full) > 0) {
     disk_ = std::make_unique<FullDisk>(files::disk());
   }
   if (!drawn_) return;

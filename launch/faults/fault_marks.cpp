@@ -3,7 +3,6 @@
 #include "launch/faults/fault_marks.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,12 +31,6 @@ namespace fs = std::filesystem;
        why);
 }
 
-/// A mark must outlive the host's power, as checkpoints do.
-void write_mark(int file, const std::string& path, std::string_view text) {
-  write_whole(file, text, "run.fault_marks", path);
-  if (::fsync(file) != 0) refuse_marks(path, "cannot be written", std::strerror(errno));
-}
-
 }  // namespace
 
 FaultMarks::FaultMarks(std::string folder) : folder_(std::move(folder)) {
@@ -63,7 +56,9 @@ bool FaultMarks::leave(const std::string& name, const std::string& text) const {
   const Descriptor file(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644));
   if (file.get() < 0 && errno == EEXIST) return false;
   if (file.get() < 0) refuse_marks(path, "cannot be made", std::strerror(errno));
-  write_mark(file.get(), path, text + "\n");
+  write_whole(file.get(), text + "\n", "run.fault_marks", path);
+  // A mark must outlive the host's power, as checkpoints do.
+  if (::fsync(file.get()) != 0) refuse_marks(path, "cannot be written", std::strerror(errno));
   const Descriptor folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) ::fsync(folder.get());
   return true;

@@ -76,8 +76,6 @@ constexpr bool comes_once(FaultPhase phase) {
 
 /// One fault of one rank.
 struct Fault {
-  static constexpr double kDelay = 0.01;
-
   FaultKind kind = FaultKind::kill;
   int rank = 0;
   std::int64_t step = 0;  ///< from 1; a save's or validation's: the first from that step on; 0: any
@@ -85,7 +83,7 @@ struct Fault {
   std::string unit{};                 ///< "h.7"; empty: the first that comes
   std::string collective{};           ///< "reduce_scatter(h.7)"; empty: any of the phase
   double factor = 2;                  ///< of slow
-  double delay = kDelay;              ///< of slow_link, seconds
+  double delay = 0.01;                ///< of slow_link, seconds
   double seconds = 0;                 ///< for which it lasts; 0: to the end of the attempt
 };
 

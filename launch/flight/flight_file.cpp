@@ -106,8 +106,7 @@ FlightFile FlightFile::create(const std::string& path, int rank, int world, std:
   constexpr std::size_t kMagicBytes = sizeof(header.magic);
   std::memcpy(map.begin() + kMagicBytes, reinterpret_cast<std::byte*>(&header) + kMagicBytes,
               sizeof(flight::Header) - kMagicBytes);
-  flight::write(*reinterpret_cast<std::uint64_t*>(map.begin()),
-                std::bit_cast<std::uint64_t>(flight::kMagic));
+  flight::write(*map.at<std::uint64_t>(0), std::bit_cast<std::uint64_t>(flight::kMagic));
   return {std::move(file), std::move(map), path, options};
 }
 
@@ -120,7 +119,7 @@ FlightFile::FlightFile(Descriptor file, MappedFile map, std::string path,
       option_(options.option),
       sizes_(options.sizes),
       offsets_(sizes_),
-      header_(reinterpret_cast<flight::Header*>(map_.begin())) {
+      header_(map_.at<flight::Header>(0)) {
   names_.emplace("others", 1);
 }
 
@@ -133,16 +132,14 @@ std::uint64_t FlightFile::name_number(std::string_view name) {
   if (const auto known = names_.find(name); known != names_.end()) return known->second;
   const std::uint32_t used = header_->names;
   if (used >= sizes_.names) return 1;
-  auto* const all = reinterpret_cast<flight::Name*>(map_.begin() + offsets_.names);
-  copy_name(all[used], name);
+  copy_name(map_.at<flight::Name>(offsets_.names)[used], name);
   flight::write(header_->names, used + 1);
   names_.emplace(name, used + 1);
   return used + 1;
 }
 
 flight::Record& FlightFile::slot(Ticket ticket) const {
-  auto* const all = reinterpret_cast<flight::Record*>(map_.begin() + offsets_.records);
-  return all[(ticket - 1) % sizes_.records];
+  return map_.at<flight::Record>(offsets_.records)[(ticket - 1) % sizes_.records];
 }
 
 flight::Record* FlightFile::find(Ticket ticket) const noexcept {
@@ -238,12 +235,12 @@ void FlightFile::end_and_remove() noexcept {
 }
 
 flight::Group& FlightFile::group_at(std::uint32_t group) const {
-  return reinterpret_cast<flight::Group*>(map_.begin() + offsets_.groups)[group];
+  return map_.at<flight::Group>(offsets_.groups)[group];
 }
 
 void FlightFile::set_ranks(flight::Group& group, const std::vector<int>& ranks) {
   if (ranks.size() > sizes_.group_ranks - ranks_used_) return;
-  auto* const all = reinterpret_cast<std::int32_t*>(map_.begin() + offsets_.group_ranks);
+  auto* const all = map_.at<std::int32_t>(offsets_.group_ranks);
   for (std::size_t i = 0; i < ranks.size(); ++i) flight::write(all[ranks_used_ + i], ranks[i]);
   group.first_rank = ranks_used_;
   flight::write(group.size, static_cast<std::uint32_t>(ranks.size()));
@@ -317,7 +314,7 @@ void FlightFile::disk_calls(const files::DiskCalls& calls) noexcept {
 std::uint32_t FlightFile::put_text(std::uint64_t offset, std::uint32_t room,
                                    std::string_view text) noexcept {
   const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(room, text.size()));
-  auto* const to = reinterpret_cast<char*>(map_.begin() + offset);
+  auto* const to = map_.at<char>(offset);
   for (std::uint32_t i = 0; i < bytes; ++i) flight::write(to[i], text[i]);
   return bytes;
 }
@@ -335,7 +332,7 @@ void FlightFile::write_last_words(const LastWords& words) noexcept {
   constexpr double kMostMilliseconds = std::numeric_limits<std::uint32_t>::max();
   const double waited = std::clamp(std::round(1e3 * words.waited_seconds), 0.0, kMostMilliseconds);
   flight::write(to.waited, static_cast<std::uint32_t>(waited));
-  auto* const culprits = reinterpret_cast<std::int32_t*>(map_.begin() + offsets_.culprits);
+  auto* const culprits = map_.at<std::int32_t>(offsets_.culprits);
   const std::size_t count = std::min<std::size_t>(flight::kMostCulprits, words.culprits.size());
   for (std::size_t i = 0; i < count; ++i) flight::write(culprits[i], words.culprits[i]);
   flight::write(to.culprits, static_cast<std::uint32_t>(count));

@@ -18,6 +18,7 @@
 #include "launch/flight/flight_layout.h"
 #include "launch/flight/flight_place.h"
 #include "launch/flight/flight_state.h"
+#include "launch/flight/mapped_file.h"
 
 namespace zero {
 

@@ -13,13 +13,11 @@
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <optional>
 #include <random>
 #include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/descriptor.h"
 #include "base/error.h"
@@ -194,21 +192,17 @@ FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, D
   const std::uint64_t run = draw_run(folder, ranks, device);
   std::optional<FlightFile> file;
   const auto create = [&] {
-    if (folder.path.empty()) {
-      file.emplace(
-          FlightFile::create("", ranks.rank(), ranks.size(), run, {.option = folder.option}));
-      return;
-    }
+    const bool has_place = !folder.path.empty();
     std::error_code error;
-    fs::create_directories(folder.path, error);
+    if (has_place) fs::create_directories(folder.path, error);
     ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
                folder.option, folder.path, error.message(), folder.without);
     const std::string place = flight_place(folder, ranks.rank());
-    file.emplace(files::may_need_server(memory.type_of(folder.path))
+    file.emplace(has_place && files::may_need_server(memory.type_of(folder.path))
                      ? create_in_memory(memory, place, folder, ranks, run)
                      : FlightFile::create(place, ranks.rank(), ranks.size(), run,
                                           {.option = folder.option, .without = folder.without}));
-    if (ranks.rank() == 0) remove_files_from(folder.path, ranks.size());
+    if (has_place && ranks.rank() == 0) remove_files_from(folder.path, ranks.size());
   };
   try {
     agree(ranks, device, folder.option, create);

@@ -6,32 +6,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
-namespace zero {
-
-/// The first bytes of an open file, as memory that all processes which map the file share. Unmaps
-/// them at its end.
-class MappedFile {
- public:
-  enum class Access : std::uint8_t { read, write };
-  /// Throws zero::Error naming `path`. The file may be closed afterwards.
-  MappedFile(int file, std::size_t bytes, Access access, const std::string& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
-
-  std::byte* begin() const { return begin_; }
-  std::size_t bytes() const { return bytes_; }
-  /// The bytes as they are now.
-  std::string copy() const { return {reinterpret_cast<const char*>(begin_), bytes_}; }
-
- private:
-  std::byte* begin_ = nullptr;
-  std::size_t bytes_ = 0;
-};
-
-namespace flight {
+namespace zero::flight {
 
 // A flight file: header, groups, ranks of groups (i32), names, records, culprits of last words
 // (i32), last words, stack, without gaps. Numbers are in the host's byte order. Fields that change
@@ -170,5 +146,4 @@ void write(T& field, T value) {
   std::atomic_ref<T>(field).store(value, std::memory_order_release);
 }
 
-}  // namespace flight
-}  // namespace zero
+}  // namespace zero::flight

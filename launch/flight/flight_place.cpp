@@ -15,7 +15,6 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
 #include "base/descriptor.h"
@@ -31,7 +30,7 @@ namespace {
 constexpr std::string_view kLinkBegin = "ZERO flight link\n";
 constexpr std::string_view kNameInMemory = "zero_flight.";
 constexpr std::size_t kLongestLink = 8192;
-constexpr std::string_view kMagic{flight::kMagic.data(), flight::kMagic.size()};
+constexpr std::string_view kFlightMagic{flight::kMagic.data(), flight::kMagic.size()};
 
 /// Opens a file, and never waits: a pipe may be there.
 Descriptor open_there(const std::string& path, int access) {
@@ -59,9 +58,9 @@ bool is_half_made(const Descriptor& file, std::time_t since) {
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
   const bool has_size =
       status.st_size == 0 || std::cmp_equal(status.st_size, flight::Offsets({}).end);
-  const std::string begin = begin_of(file, kMagic.size());
+  const std::string begin = begin_of(file, kFlightMagic.size());
   const bool is_read =
-      std::ssize(begin) >= std::min<std::int64_t>(status.st_size, std::ssize(kMagic));
+      std::ssize(begin) >= std::min<std::int64_t>(status.st_size, std::ssize(kFlightMagic));
   return has_size && is_read && has_zeros_alone(begin) && status.st_mtime >= since;
 }
 
@@ -70,7 +69,8 @@ bool is_half_made(const Descriptor& file, std::time_t since) {
 bool is_in_use(const std::string& path) {
   const Descriptor old = open_there(path, O_RDONLY);
   // The number may be that of another process by now, which has anything open.
-  if (path.starts_with("/proc/") && begin_of(old, kMagic.size()) != kMagic) return false;
+  if (path.starts_with("/proc/") && begin_of(old, kFlightMagic.size()) != kFlightMagic)
+    return false;
   constexpr std::time_t kSecondsToMake = 10;
   const LockState state = lock_state(old.get());
   return state == LockState::held ||
@@ -97,7 +97,7 @@ std::string prefix_in_memory() { return fmt::format("{}{}.", kNameInMemory, ::ge
 
 /// Removes the file if it is a flight file that nobody writes.
 void remove_if_ended(const std::string& path, const Descriptor& file) {
-  if (begin_of(file, kMagic.size()) != kMagic || is_locked(file.get())) return;
+  if (begin_of(file, kFlightMagic.size()) != kFlightMagic || is_locked(file.get())) return;
   ::unlink(path.c_str());
 }
 
@@ -186,7 +186,7 @@ void clear_flight_place(const std::string& place, std::string_view option) {
     check_ended(is_in_use(*link), place, option);
     remove_linked(*link);
   } else {
-    if (!is_half_made(place)) check_replaceable(place, kMagic, option, "flight file");
+    if (!is_half_made(place)) check_replaceable(place, kFlightMagic, option, "flight file");
     check_ended(is_in_use(place), place, option);
   }
   ::unlink(place.c_str());  // a process that reads the old file keeps it

@@ -64,7 +64,7 @@ MappedFile map_whole(const std::string& path) {
 
 /// Checks what a reader relies on.
 flight::Sizes checked_sizes(const MappedFile& map, const std::string& path) {
-  const flight::Header& header = *reinterpret_cast<const flight::Header*>(map.begin());
+  const flight::Header& header = *map.at<const flight::Header>(0);
   ZERO_CHECK(header.magic == flight::kMagic,
              "{}: is no flight file: it does not begin as those do; give the folder of a run's "
              "flight files (run.flight_folder)",
@@ -111,21 +111,20 @@ std::int64_t FlightReader::changed() const { return time_in(flight::read(head().
 std::string FlightReader::name_of(std::uint64_t number) const {
   if (number == 0) return "";
   const std::uint64_t in_use = std::min(flight::read(head().names), sizes_.names);
-  const auto* const all = reinterpret_cast<const flight::Name*>(map_.begin() + offsets_.names);
-  const flight::Name& name = all[number <= in_use ? number - 1 : 0];
+  const auto& name = map_.at<const flight::Name>(offsets_.names)[number <= in_use ? number - 1 : 0];
   return printable_name(name.data(), name.size());
 }
 
 std::string FlightReader::text(std::uint64_t offset, std::uint32_t room,
                                std::uint32_t length) const {
-  const auto* const from = reinterpret_cast<const char*>(map_.begin() + offset);
+  const auto* const from = map_.at<const char>(offset);
   std::string bytes(std::min(room, length), ' ');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = flight::read(from[i]);
   return printable_text(bytes);
 }
 
 const flight::Group& FlightReader::group_at(std::uint32_t group) const {
-  return reinterpret_cast<const flight::Group*>(map_.begin() + offsets_.groups)[group];
+  return map_.at<const flight::Group>(offsets_.groups)[group];
 }
 
 std::uint32_t FlightReader::group_count() const {
@@ -141,7 +140,7 @@ std::vector<int> FlightReader::ranks_of(const flight::Group& group) const {
 }
 
 std::vector<int> FlightReader::ranks_at(std::uint64_t offset, std::uint64_t count) const {
-  const auto* const all = reinterpret_cast<const std::int32_t*>(map_.begin() + offset);
+  const auto* const all = map_.at<const std::int32_t>(offset);
   std::vector<int> ranks;
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::int32_t rank = flight::read(all[i]);
@@ -153,8 +152,7 @@ std::vector<int> FlightReader::ranks_at(std::uint64_t offset, std::uint64_t coun
 }
 
 bool FlightReader::copy(std::uint64_t ticket, flight::Record& record) const {
-  const auto* const all = reinterpret_cast<const flight::Record*>(map_.begin() + offsets_.records);
-  const flight::Record& from = all[(ticket - 1) % sizes_.records];
+  const auto& from = map_.at<const flight::Record>(offsets_.records)[(ticket - 1) % sizes_.records];
   if (flight::read(from.ticket) != ticket) return false;
   record = {.ticket = ticket,
             .what = flight::read(from.what),

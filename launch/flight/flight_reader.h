@@ -8,6 +8,7 @@
 
 #include "launch/flight/flight_layout.h"
 #include "launch/flight/flight_state.h"
+#include "launch/flight/mapped_file.h"
 
 namespace zero {
 
@@ -51,9 +52,7 @@ class FlightReader {
   std::int64_t wall_clock_offset() const;
 
  private:
-  const flight::Header& head() const {
-    return *reinterpret_cast<const flight::Header*>(map_.begin());
-  }
+  const flight::Header& head() const { return *map_.at<const flight::Header>(0); }
   const flight::Group& group_at(std::uint32_t group) const;
   std::uint32_t group_count() const;
   /// `number`: stored plus 1.

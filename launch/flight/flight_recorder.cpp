@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <utility>
 
 #include "base/nanoseconds.h"
 #include "collectives/communicator.h"

@@ -5,7 +5,6 @@
 #include <compare>
 #include <initializer_list>
 #include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -43,16 +42,6 @@ class RankList {
 
  private:
   std::shared_ptr<const std::vector<int>> list_{};
-};
-
-/// Has one list of each content. Used by one thread at a time.
-class RankLists {
- public:
-  /// Of lists that are equal, one.
-  const RankList& one_of(const RankList& ranks) { return *lists_.insert(ranks).first; }
-
- private:
-  std::set<RankList> lists_{};
 };
 
 }  // namespace zero

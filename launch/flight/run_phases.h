@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/unit_listener.h"
@@ -29,13 +30,23 @@ class PhaseListener {
 class RunPhases final : public UnitsOnlyListener {
  public:
   /// The listeners must outlive this object.
-  explicit RunPhases(std::vector<PhaseListener*> listeners);
+  explicit RunPhases(std::vector<PhaseListener*> listeners) : listeners_(std::move(listeners)) {}
 
   /// A phase begins.
-  void at(std::int64_t step, std::string_view name);
+  void at(std::int64_t step, std::string_view name) {
+    step_ = step;
+    name_ = name;
+    for (PhaseListener* each : listeners_) each->phase(step, name);
+  }
   const std::string& name() const { return name_; }  ///< of the newest phase
 
-  void unit(std::string_view name, Phase phase) override;
+  // Units are computed in validation too, which is a phase of its own.
+  void unit(std::string_view /*name*/, Phase phase) override {
+    if (name_ != "forward" && name_ != "backward") return;
+    // The head's lease is both; what follows is backward.
+    const std::string_view now = phase == Phase::forward ? "forward" : "backward";
+    if (now != name_) at(step_, now);
+  }
 
  private:
   std::vector<PhaseListener*> listeners_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "collectives/host/process.h"
 #include "launch/flight/flight_state.h"
@@ -31,6 +32,11 @@ class VisibleRanks {
   virtual std::int64_t changed(int index) const = 0;
   /// Also of a rank that has ended.
   virtual FlightState read(int index) const = 0;
+  std::vector<FlightState> read_all() const {
+    std::vector<FlightState> all;
+    for (int i = 0; i < count(); ++i) all.push_back(read(i));
+    return all;
+  }
   /// Whether the rank's process has ended. Ranks that are threads of this process have not.
   virtual bool ended(int index) const = 0;
   /// Its flight file as this process maps it, for what any thread may ask of it; null: none.

@@ -10,8 +10,8 @@
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
-#include "launch/faults/run_faults.h"
 #include "launch/process/tier_room.h"
+#include "launch/watch/run_faults.h"
 
 namespace zero {
 namespace {

@@ -20,11 +20,11 @@
 #include "collectives/agreement.h"
 #include "inference/generator.h"
 #include "inference/inference_model.h"
-#include "launch/faults/process_faults.h"
-#include "launch/faults/run_faults.h"
 #include "launch/generate/answer_models.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/offload_text.h"
+#include "launch/watch/process_faults.h"
+#include "launch/watch/run_faults.h"
 #include "weights/hf/config.h"
 
 namespace zero {

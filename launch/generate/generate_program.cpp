@@ -19,7 +19,6 @@
 #include "collectives/backends.h"
 #include "files/disk_calls.h"
 #include "launch/data/new_file.h"
-#include "launch/faults/process_faults.h"
 #include "launch/flight/flight_folder.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/generate_flags.h"
@@ -29,6 +28,7 @@
 #include "launch/process/temporary.h"
 #include "launch/rendezvous/same_build.h"
 #include "launch/telemetry/output.h"
+#include "launch/watch/process_faults.h"
 #include "weights/hf/config.h"
 #include "weights/model_files.h"
 

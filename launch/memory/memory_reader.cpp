@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A trace or a log as a series.
-#include <fmt/format.h>
 
 #include <filesystem>
 #include <map>

@@ -3,7 +3,6 @@
 
 // What GPUs have, by the driver's library.
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <array>
 #include <limits>

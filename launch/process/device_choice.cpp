@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "device/device.h"
 #include "launch/config/configuration.h"
 #include "launch/process/environment.h"
 

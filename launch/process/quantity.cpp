@@ -6,14 +6,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
-#include <optional>
 #include <span>
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "launch/config/similar_names.h"
 
 namespace zero {
 namespace {
@@ -67,11 +66,6 @@ SplitFigure split_figure(std::string_view text) {
   while (split.unit.starts_with(' ')) split.unit.remove_prefix(1);
   if (error == std::errc() && std::isfinite(value) && value > 0) split.value = value;
   return split;
-}
-
-bool same_letters(std::string_view a, std::string_view b) {
-  return std::ranges::equal(
-      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 std::optional<double> figure_in(std::string_view text, std::span<const NamedUnit> units) {

@@ -6,8 +6,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <utility>
-
 #include "launch/process/exit_status.h"
 
 namespace zero {

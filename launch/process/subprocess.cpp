@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -25,6 +24,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/file_text.h"
 #include "launch/config/answers.h"
 #include "launch/rendezvous/launcher_variables.h"
 
@@ -42,15 +42,7 @@ class Capture {
   ~Capture() { std::fclose(file_); }
 
   int file() const { return ::fileno(file_); }
-  std::string text() const {
-    std::string all;
-    std::array<char, 4096> part{};
-    ::lseek(file(), 0, SEEK_SET);
-    for (ssize_t got = 0; (got = ::read(file(), part.data(), part.size())) > 0;) {
-      all.append(part.data(), static_cast<std::size_t>(got));
-    }
-    return all;
-  }
+  std::string text() const { return file_text(fmt::format("/proc/self/fd/{}", file())); }
 
  private:
   std::FILE* file_ = std::tmpfile();

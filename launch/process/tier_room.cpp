@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/statvfs.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include "base/random_hex.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
+#include "files/file_system_type.h"
 #include "launch/config/answers.h"
 #include "launch/process/disk_room.h"
 #include "launch/process/quantity.h"
@@ -122,12 +122,6 @@ std::vector<std::string> warnings_of_hosts(Communicator& ranks, Device& device,
 
 }  // namespace
 
-Medium medium_of(const std::string& folder) {
-  struct statfs status {};
-  if (::statfs(folder.c_str(), &status) != 0) return Medium::disk;
-  return files::medium_of_type(status.f_type);
-}
-
 std::string missing_inodes(const TierPlace& place, std::size_t ranks, std::int64_t free) {
   if (static_cast<std::int64_t>(ranks) <= free) return "";
   return fmt::format(
@@ -153,7 +147,8 @@ std::vector<std::string> check_tier_room(const TierPlace& place, std::span<const
                                          files::FileSystem& disk) {
   std::vector<std::string> warnings;
   const auto [memory, files] = needs_of_all(ranks);
-  const Medium medium = files > 0 ? medium_of(place.folder) : Medium::disk;
+  const Medium medium =
+      files > 0 ? files::medium_of_type(files::type_of_path(place.folder)) : Medium::disk;
   if (medium == Medium::memory) {
     warnings.push_back(fmt::format(
         "{}: {} is a file system in memory: its files take {} of this host's memory, as the {} "

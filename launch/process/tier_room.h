@@ -10,15 +10,11 @@
 
 #include "base/host.h"
 #include "files/file_system.h"
-#include "files/file_system_type.h"
 
 namespace zero {
 
 class Communicator;
 class Device;
-
-/// What the files of an existing folder lie on; a disk if the system does not tell.
-files::Medium medium_of(const std::string& folder);
 
 /// What a rank asks of its host, as planned.
 struct TierNeeds {

@@ -7,12 +7,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
-#include <string>
 #include <thread>
 
 #include "base/cgroup.h"
@@ -54,9 +53,6 @@ int sharing(const CoreFacts& facts) {
   return std::max(1, static_cast<int>(div_ceil(std::int64_t{facts.local_ranks} * facts.allowed,
                                                facts.launcher)));
 }
-
-constexpr std::int64_t kMaskWords = CPU_SETSIZE / 64;
-constexpr std::int64_t kWords = 3 + kMaskWords;  // host, threads, quota in thousandths, mask
 
 /// The ranks, threads and cores of one host, and its quota.
 struct HostUse {
@@ -128,30 +124,17 @@ ThreadChoice choose_threads(const CoreFacts& facts) {
 
 std::vector<RankPlacement> gather_placements(Communicator& communicator, Device& device,
                                              int threads) {
-  const auto world = static_cast<std::size_t>(communicator.size());
-  std::vector<std::int64_t> words(world * kWords);
-  const Slices slices = Slices::even(View::of(std::span<std::int64_t>(words)), communicator.size());
-  const std::span<std::int64_t> mine = slices.of(communicator.rank()).as<std::int64_t>();
   const std::string host = host_name();
-  mine[0] = static_cast<std::int64_t>(XXH3_64bits(host.data(), host.size()));
-  mine[1] = threads;
-  mine[2] = std::llround(cpu_quota().value_or(0) * 1000);
-  for (const int core : cores_of(0)) {
-    auto& word = mine[static_cast<std::size_t>(3 + core / 64)];
-    word = static_cast<std::int64_t>(static_cast<std::uint64_t>(word) | (1ULL << (core % 64)));
-  }
-  host_all_gather(communicator, device, slices, {"where ranks compute", {}});
+  const double quota = std::round(1000 * cpu_quota().value_or(0)) / 1000;
+  const nlohmann::json mine{XXH3_64bits(host.data(), host.size()), threads, quota, cores_of(0)};
   std::vector<RankPlacement> ranks;
-  for (std::size_t rank = 0; rank < world; ++rank) {
-    const std::int64_t* const from = words.data() + rank * kWords;
-    RankPlacement placement{
-        .host = from[0], .threads = from[1], .quota = static_cast<double>(from[2]) / 1000};
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-      if ((static_cast<std::uint64_t>(from[3 + core / 64]) >> (core % 64) & 1U) != 0) {
-        placement.cores.push_back(core);
-      }
-    }
-    ranks.push_back(std::move(placement));
+  for (const std::string& text :
+       all_gather_texts(communicator, device, mine.dump(), "where ranks compute")) {
+    const auto said = nlohmann::json::parse(text);
+    ranks.push_back({.host = static_cast<std::int64_t>(said[0].get<std::uint64_t>()),
+                     .threads = said[1].get<std::int64_t>(),
+                     .quota = said[2].get<double>(),
+                     .cores = said[3].get<std::vector<int>>()});
   }
   return ranks;
 }

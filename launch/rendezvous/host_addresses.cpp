@@ -12,7 +12,6 @@
 #include <boost/asio/ip/network_v4.hpp>
 #include <cerrno>
 #include <memory>
-#include <optional>
 #include <sstream>
 #include <string_view>
 #include <system_error>

@@ -67,7 +67,7 @@ const unsigned char* bytes_of(std::string_view text) {
 }  // namespace
 
 std::string hmac_sha256(std::string_view key, std::string_view text) {
-  std::string digest(kDigestBytes, '\0');
+  std::string digest(32, '\0');
   const bool done = ::HMAC(::EVP_sha256(), key.data(), narrow<int>(std::ssize(key)), bytes_of(text),
                            text.size(), bytes_of(digest), nullptr) != nullptr;
   ZERO_CHECK(done, "OpenSSL computes no HMAC-SHA256 here; its configuration may forbid it");

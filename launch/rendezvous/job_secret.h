@@ -7,10 +7,7 @@
 
 namespace zero {
 
-/// Bytes of a digest.
-inline constexpr std::size_t kDigestBytes = 32;
-
-/// HMAC-SHA256 of `text` under `key`: kDigestBytes bytes.
+/// HMAC-SHA256 of `text` under `key`: 32 bytes.
 std::string hmac_sha256(std::string_view key, std::string_view text);
 
 /// A secret known only to the processes of one job. Keys follow from it by HMACs, so the

@@ -39,7 +39,7 @@ void check_variables_in_step(const Environment& environment) {
 /// ranks inherit the variables of the shell's task, the first one; variables that are left over
 /// are those of all tasks.
 bool started_from_shell_of_step(const Environment& environment) {
-  const auto number = [&](const char* name) { return number_in(environment, name, 0, kAnyRanks); };
+  const auto number = [&](const char* name) { return number_in(environment, name); };
   const auto rank = number("OMPI_COMM_WORLD_RANK");
   const auto world = number("OMPI_COMM_WORLD_SIZE");
   const auto local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK");
@@ -77,7 +77,7 @@ std::optional<int> number_in(const Environment& environment, const std::string& 
 std::optional<Said> first_said(const Environment& environment,
                                std::initializer_list<std::string_view> names, int least) {
   for (const std::string_view name : names) {
-    if (const auto value = number_in(environment, std::string(name), least, kAnyRanks)) {
+    if (const auto value = number_in(environment, std::string(name), least)) {
       return Said{std::string(name), *value};
     }
   }

@@ -19,8 +19,8 @@ inline constexpr int kAnyRanks = 1 << 20;
 
 /// The whole number in [least, most] that a variable holds; nothing if the variable is not set.
 /// Throws zero::Error if it holds anything else.
-std::optional<int> number_in(const Environment& environment, const std::string& name, int least,
-                             int most);
+std::optional<int> number_in(const Environment& environment, const std::string& name, int least = 0,
+                             int most = kAnyRanks);
 
 /// The variables that say a process's rank. Where launchers have started each other several are
 /// set, and the first of them is right.

@@ -23,6 +23,9 @@ namespace zero {
 namespace {
 
 constexpr int kPorts = 65'535;
+constexpr std::string_view kTalkThroughMpi =
+    "the ranks are on several hosts and compute on the CPU, and between hosts CPUs talk through "
+    "MPI alone: start them with mpirun, or with srun --mpi=pmix";
 
 /// The value of a variable from 0 to `most` that is required because of `because`.
 int needed(const Environment& environment, const std::string& name, int most,
@@ -69,7 +72,7 @@ std::optional<Start> of_mpirun(const Environment& environment) {
   };
   const auto world = world_of_mpi(environment);
   if (!world) return std::nullopt;
-  Start start{.by = Start::By::mpirun, .world = world->value, .address = {}};
+  Start start{.by = Start::By::mpirun, .world = world->value};
   start.rank = number(rank_of_mpi(environment), 0);
   start.local_rank = number(
       first_said(environment,
@@ -83,17 +86,17 @@ std::optional<Start> of_mpirun(const Environment& environment) {
 }
 
 std::optional<Start> of_variables(const Environment& environment) {
-  const std::optional<int> rank = number_in(environment, "RANK", 0, kAnyRanks);
-  const std::optional<int> world = number_in(environment, "WORLD_SIZE", 0, kAnyRanks);
+  const std::optional<int> rank = number_in(environment, "RANK");
+  const std::optional<int> world = number_in(environment, "WORLD_SIZE");
   if (!rank && !world) return std::nullopt;
   // A WORLD_SIZE alone, which clouds preset, is no word beside a launcher's own.
   if (!rank && (world_of_mpi(environment) || in_step_of_srun(environment))) return std::nullopt;
-  Start start{.by = Start::By::variables, .address = {}};
+  Start start{.by = Start::By::variables};
   start.rank = rank ? *rank : needed(environment, "RANK", kAnyRanks, "WORLD_SIZE is");
   start.world = world ? *world : needed(environment, "WORLD_SIZE", kAnyRanks, "RANK is");
   const std::string reason = "RANK and WORLD_SIZE are";
   start.local_rank = needed(environment, "LOCAL_RANK", kAnyRanks, reason);
-  const auto local_world = number_in(environment, "LOCAL_WORLD_SIZE", 1, kAnyRanks);
+  const auto local_world = number_in(environment, "LOCAL_WORLD_SIZE", 1);
   start.local_world = local_world.value_or(start.world);
   check_rank(start, "RANK", "WORLD_SIZE");
   if (local_world) {
@@ -120,24 +123,24 @@ std::optional<Start> of_variables(const Environment& environment) {
 
 /// The tasks for which a job of Slurm has resources.
 int tasks_of_slurm(const Environment& environment) {
-  if (const auto tasks = number_in(environment, "SLURM_NTASKS", 1, kAnyRanks)) return *tasks;
-  const auto per_host = number_in(environment, "SLURM_NTASKS_PER_NODE", 1, kAnyRanks);
-  return per_host.value_or(1) * number_in(environment, "SLURM_NNODES", 1, kAnyRanks).value_or(1);
+  if (const auto tasks = number_in(environment, "SLURM_NTASKS", 1)) return *tasks;
+  const auto per_host = number_in(environment, "SLURM_NTASKS_PER_NODE", 1);
+  return per_host.value_or(1) * number_in(environment, "SLURM_NNODES", 1).value_or(1);
 }
 
 std::optional<Start> of_slurm(const Environment& environment) {
   const bool in_job =
       environment("SLURM_JOB_ID") || (environment("SLURM_NTASKS") && !environment("SLURM_PROCID"));
   if (in_job && !in_step_of_srun(environment)) {
-    return Start{.tasks_to_start = tasks_of_slurm(environment), .address = {}};
+    return Start{.tasks_to_start = tasks_of_slurm(environment)};
   }
-  const std::optional<int> rank = number_in(environment, "SLURM_PROCID", 0, kAnyRanks);
+  const std::optional<int> rank = number_in(environment, "SLURM_PROCID");
   if (!rank) return std::nullopt;
   const std::string reason = "SLURM_PROCID is";
-  Start start{.by = Start::By::slurm, .rank = *rank, .address = {}};
+  Start start{.by = Start::By::slurm, .rank = *rank};
   start.world = needed(environment, "SLURM_NTASKS", kAnyRanks, reason);
   start.local_rank = needed(environment, "SLURM_LOCALID", kAnyRanks, reason);
-  const auto hosts = number_in(environment, "SLURM_NNODES", 1, kAnyRanks);
+  const auto hosts = number_in(environment, "SLURM_NNODES", 1);
   start.local_world =
       std::max(start.local_rank + 1, static_cast<int>(div_ceil(start.world, hosts.value_or(1))));
   if (hosts) start.spread = *hosts == 1 ? Spread::one_host : Spread::several_hosts;
@@ -172,8 +175,7 @@ Start of_slurm_or_none(const Environment& environment, MpiSupport mpi) {
   const bool in_step = by_slurm && by_slurm->by == Start::By::slurm;
   if (!rank || (by_slurm && !in_step)) return by_slurm.value_or(Start{});
   if (mpi == MpiSupport::built_in) {
-    Start start =
-        by_slurm.value_or(Start{.rank = rank->value, .world_is_said = false, .address = {}});
+    Start start = by_slurm.value_or(Start{.rank = rank->value, .world_is_said = false});
     start.by = Start::By::mpirun;
     return start;
   }
@@ -195,12 +197,31 @@ Start of_threads(const Environment& environment, int local_ranks) {
   refuse(of_mpirun(environment), "mpirun");
   if (environment("RANK")) {  // also of a pod, whose operator numbers pods and not processes
     const int world = needed(environment, "WORLD_SIZE", kAnyRanks, "RANK is");
-    refuse(Start{.world = world, .address = {}}, "RANK and WORLD_SIZE say that a launcher");
+    refuse(Start{.world = world}, "RANK and WORLD_SIZE say that a launcher");
   }
   refuse(of_slurm(environment), "srun");
-  Start start{.by = Start::By::threads, .world = local_ranks, .address = {}};
+  Start start{.by = Start::By::threads, .world = local_ranks};
   start.local_world = local_ranks;
   return start;
+}
+
+/// The same on all ranks: MPI if every rank asks for it, and can.
+BetweenHosts agreed(const StoreRank& self, BetweenHosts between) {
+  const bool mine = between == BetweenHosts::mpi && mpi::can_form_job();
+  const std::vector<std::string> all = all_gather_texts(self, "start/mpi", mine ? "yes" : "no");
+  return std::ranges::count(all, "yes") == self.size ? BetweenHosts::mpi : BetweenHosts::nccl;
+}
+
+/// The job's secret. Slurm knows the hosts: where there are several, every rank refuses to start
+/// without one, as no other start of the job would do better.
+std::optional<JobSecret> needed_job_secret(const Start& start) {
+  auto secret = read_job_secret(process_environment());
+  const bool by_slurm = start.by == Start::By::slurm;
+  ZERO_CHECK(secret || !by_slurm || start.spread != Spread::several_hosts,
+             "[rank {}] srun started the ranks on several hosts, and this job has no secret, which "
+             "they need to meet there: {}",
+             start.rank, kMakeJobSecret);
+  return secret;
 }
 
 }  // namespace
@@ -251,21 +272,6 @@ void check_started(const Start& start) {
              start.tasks_to_start);
 }
 
-namespace {
-
-constexpr std::string_view kTalkThroughMpi =
-    "the ranks are on several hosts and compute on the CPU, and between hosts CPUs talk through "
-    "MPI alone: start them with mpirun, or with srun --mpi=pmix";
-
-/// The same on all ranks: MPI if every rank asks for it, and can.
-BetweenHosts agreed(const StoreRank& self, BetweenHosts between) {
-  const bool mine = between == BetweenHosts::mpi && mpi::can_form_job();
-  const std::vector<std::string> all = all_gather_texts(self, "start/mpi", mine ? "yes" : "no");
-  return std::ranges::count(all, "yes") == self.size ? BetweenHosts::mpi : BetweenHosts::nccl;
-}
-
-}  // namespace
-
 void check_cpu_ranks_can_talk(const Start& start) {
   const bool by_store = start.by == Start::By::variables || start.by == Start::By::slurm;
   ZERO_CHECK(
@@ -277,22 +283,6 @@ void check_cpu_ranks_can_talk(const Start& start) {
 void check_cpu_ranks_can_talk(const Communicator& ranks) {
   if (ranks.backend() == BackendKind::store) throw AgreedError(std::string(kTalkThroughMpi));
 }
-
-namespace {
-
-/// The job's secret. Slurm knows the hosts: where there are several, every rank refuses to start
-/// without one, as no other start of the job would do better.
-std::optional<JobSecret> needed_job_secret(const Start& start) {
-  auto secret = read_job_secret(process_environment());
-  const bool by_slurm = start.by == Start::By::slurm;
-  ZERO_CHECK(secret || !by_slurm || start.spread != Spread::several_hosts,
-             "[rank {}] srun started the ranks on several hosts, and this job has no secret, which "
-             "they need to meet there: {}",
-             start.rank, kMakeJobSecret);
-  return secret;
-}
-
-}  // namespace
 
 int run_ranks(const Start& start, BetweenHosts between, int* argc, char*** argv,
               const std::function<int(Communicator&)>& body,

@@ -36,7 +36,7 @@ struct Start {
   /// did not start (a batch script's, a shell's of salloc): nothing has started the others.
   int tasks_to_start = 1;
   Spread spread = Spread::unsaid;
-  std::string address;  ///< of rank 0: variables, slurm
+  std::string address{};  ///< of rank 0: variables, slurm
   int port = 0;
   /// The job's name, which tells apart two jobs on one port: variables, slurm. Empty if the
   /// launcher gives none; torchrun's is "none" without --rdzv-id.

@@ -60,7 +60,7 @@ std::string simulated(const SimulateQuestion& question) {
     overrides.push_back("run.trace=" + nlohmann::json(question.trace).dump());
   }
   Refusals refusals;
-  Configuration values = Configuration::read(question.config, overrides, refusals);
+  Configuration values = Configuration::read(question.config, overrides, &refusals);
   const TrainConfig config = config_on(machine, std::move(values), ranks, std::move(refusals));
   const Simulation simulation = simulate(config, machine);
   try {

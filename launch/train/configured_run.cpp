@@ -42,7 +42,7 @@ Configuration read_values(const TrainFlags& flags, int world) {
     overrides.push_back("run.memory_trace=" + nlohmann::json(flags.memory_trace).dump());
   }
   Refusals refusals;
-  Configuration values = Configuration::read(flags.config, overrides, refusals);
+  Configuration values = Configuration::read(flags.config, overrides, &refusals);
   const bool threads = flags.start.by == Start::By::threads;
   resolve_device(values, ranks_of_host(flags, world),
                  threads ? RanksAre::threads : RanksAre::processes);

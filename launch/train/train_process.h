@@ -7,11 +7,11 @@
 #include <string>
 
 #include "collectives/agreement.h"
-#include "launch/faults/process_faults.h"
 #include "launch/process/signals.h"
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/run_progress.h"
+#include "launch/watch/process_faults.h"
 
 namespace zero {
 

@@ -26,7 +26,6 @@
 #include "files/file_system.h"
 #include "launch/data/batches.h"
 #include "launch/faults/fault_injector.h"
-#include "launch/faults/process_faults.h"
 #include "launch/flight/flight_folder.h"
 #include "launch/process/configuration_error.h"
 #include "launch/process/exit_status.h"
@@ -48,6 +47,7 @@
 #include "launch/train/tokenizer_files.h"
 #include "launch/train/train_process.h"
 #include "launch/train/trainer.h"
+#include "launch/watch/process_faults.h"
 
 namespace zero {
 namespace {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -117,8 +118,7 @@ void add_whereabouts(std::vector<std::string>& lines, const WaitGraph& waits,
 void add_waits(std::vector<std::string>& lines, const std::vector<Wait>& all, std::int64_t now) {
   for (std::size_t i = 0; i < std::min(all.size(), kMostLines); ++i) {
     const Wait& wait = all[i];
-    lines.push_back(fmt::format("{} {} waited for {} in {}, for {}", ranks_text(wait.ranks),
-                                wait.ranks.size() == 1 ? "has" : "have",
+    lines.push_back(fmt::format("{} waited for {} in {}, for {}", ranks_have(wait.ranks),
                                 wait_text(seconds(wait.since, now)), call_text(wait.collective),
                                 ranks_text(wait.absent)));
   }
@@ -145,13 +145,10 @@ std::string blame_text(const std::vector<int>& culprits, const WaitGraph& waits,
   std::erase_if(absent,
                 [&](int rank) { return std::ranges::find(culprits, rank) == culprits.end(); });
   if (absent.size() == direct.absent.size()) all.erase(found);
-  const std::string who = ranks_text(absent);
-  const char* const have = absent.size() == 1 ? "has" : "have";
   const FlightState* const waiting = waits.state_of(direct.ranks.front());
-  return fmt::format("{} {} not entered {} {}, in which {} {} waited for {}", who, have,
+  return fmt::format("{} not entered {} {}, in which {} waited for {}", ranks_have(absent),
                      call_text(direct.collective), step_text(waiting->step),
-                     ranks_text(direct.ranks), direct.ranks.size() == 1 ? "has" : "have",
-                     wait_text(seconds(direct.since, now)));
+                     ranks_have(direct.ranks), wait_text(seconds(direct.since, now)));
 }
 
 Diagnosis of_deaths(std::span<const RankDeath> deaths, const WaitGraph& waits, std::int64_t now) {
@@ -264,9 +261,9 @@ Diagnosis of_unended(std::span<const FlightState> states, const WaitGraph& waits
           ? fmt::format("{} are in {} and have been for {}: all have come, and it does not "
                         "end; look at the ways between them (network, shared memory)",
                         ranks_text(wait.ranks), where, wait_text(found.waited_seconds))
-          : fmt::format("{} {} in {}, {} {} waited in it for {}", ranks_text(found.culprits),
-                        found.culprits.size() == 1 ? "is" : "are", where, ranks_text(others),
-                        others.size() == 1 ? "has" : "have", wait_text(found.waited_seconds)));
+          : fmt::format("{} {} in {}, {} waited in it for {}", ranks_text(found.culprits),
+                        found.culprits.size() == 1 ? "is" : "are", where, ranks_have(others),
+                        wait_text(found.waited_seconds)));
   add_whereabouts(found.lines, waits, found.culprits, now);
   return found;
 }
@@ -293,8 +290,7 @@ Diagnosis of_waits(std::span<const FlightState> states, const WaitGraph& waits, 
   if (!found.culprits.empty()) {
     found.lines.push_back(blame_text(found.culprits, waits, others, now));
   } else if (blamed.empty()) {
-    std::vector<int> waiting;
-    for (const auto& [rank, absent] : waits.absent()) waiting.push_back(rank);
+    const std::vector<int> waiting = waits.waiting();
     found.culprits = quietest(states, waiting);
     found.lines.push_back(fmt::format(
         "{} wait for each other in a circle: they do not call the collectives of their groups in "
@@ -317,9 +313,8 @@ Diagnosis of_compute(std::span<const FlightState> states, const WaitGraph& waits
   const std::int64_t changed = waits.state_of(culprits.front())->changed;
   Diagnosis found{
       .what = What::hang, .culprits = culprits, .waited_seconds = seconds(changed, now)};
-  found.lines.push_back(fmt::format("no rank waits for another; {} {} done nothing for {}",
-                                    ranks_text(culprits), culprits.size() == 1 ? "has" : "have",
-                                    wait_text(found.waited_seconds)));
+  found.lines.push_back(fmt::format("no rank waits for another; {} done nothing for {}",
+                                    ranks_have(culprits), wait_text(found.waited_seconds)));
   add_whereabouts(found.lines, waits, culprits, now);
   return found;
 }
@@ -327,19 +322,12 @@ Diagnosis of_compute(std::span<const FlightState> states, const WaitGraph& waits
 }  // namespace
 
 std::string_view name_of(Diagnosis::What what) {
-  switch (what) {
-    case What::death:
-      return "death";
-    case What::error:
-      return "error";
-    case What::hang:
-      return "hang";
-    case What::mismatch:
-      return "mismatch";
-    case What::nothing:
-      break;
-  }
-  return "nothing";
+  constexpr std::array<std::string_view, 5> kNames{"nothing", "death", "error", "hang", "mismatch"};
+  return kNames.at(static_cast<std::size_t>(what));
+}
+
+std::string ranks_have(const std::vector<int>& ranks) {
+  return ranks_text(ranks) + (ranks.size() == 1 ? " has" : " have");
 }
 
 Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,
@@ -354,28 +342,26 @@ Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath
   return of_compute(ranks, waits, now);
 }
 
-Diagnosis longest_wait(std::span<const FlightState> ranks, std::int64_t now) {
+LongestWait longest_wait(std::span<const FlightState> ranks, std::int64_t now) {
   const WaitGraph waits(ranks);
-  Diagnosis found{.culprits = waits.blamed(), .waited_seconds = longest(waits.all(), now)};
-  if (found.culprits.empty()) return {};
-  found.what = What::hang;
+  std::vector<int> culprits = waits.blamed();
+  if (culprits.empty()) return {};
   // One that is not seen may have come.
   const auto is_seen = [&](int rank) { return waits.state_of(rank) != nullptr; };
-  const bool any_seen = std::ranges::any_of(found.culprits, is_seen);
-  if (any_seen) std::erase_if(found.culprits, std::not_fn(is_seen));
-  std::vector<int> waiting;
-  for (const auto& [rank, absent] : waits.absent()) waiting.push_back(rank);
-  const bool one = found.culprits.size() == 1;
+  const bool any_seen = std::ranges::any_of(culprits, is_seen);
+  if (any_seen) std::erase_if(culprits, std::not_fn(is_seen));
+  const bool one = culprits.size() == 1;
   std::string place;
   if (!any_seen) {
     place = fmt::format(", which {} not seen from here", one ? "is" : "are");
   } else if (one) {
-    place = ", which " + short_place_text(*waits.state_of(found.culprits.front()), now);
+    place = ", which " + short_place_text(*waits.state_of(culprits.front()), now);
   }
-  found.lines.push_back(fmt::format(
-      "{} {} waited for {} for {}{}", ranks_text(waiting), waiting.size() == 1 ? "has" : "have",
-      wait_text(found.waited_seconds), ranks_text(found.culprits), place));
-  return found;
+  const double time = longest(waits.all(), now);
+  return {.seconds = time,
+          .culprit = culprits.front(),
+          .line = fmt::format("{} waited for {} for {}{}", ranks_have(waits.waiting()),
+                              wait_text(time), ranks_text(culprits), place)};
 }
 
 }  // namespace zero

@@ -30,6 +30,8 @@ struct Diagnosis {
 
 /// "death"
 std::string_view name_of(Diagnosis::What what);
+/// "rank 3 has", "ranks 0-2 have".
+std::string ranks_have(const std::vector<int>& ranks);
 
 /// Finds who holds up whom at `now`. Pure. Applies no limit of its own: ranks of a run that goes on
 /// wait too, for an instant, so ask once a run has made no progress for too long. Ranks may be
@@ -39,10 +41,14 @@ std::string_view name_of(Diagnosis::What what);
 Diagnosis diagnose(std::span<const FlightState> ranks, std::span<const RankDeath> deaths,
                    std::int64_t now, std::span<const int> unknown = {});
 
+struct LongestWait {
+  double seconds = 0;
+  int culprit = 0;     ///< the first of those for whom ranks wait
+  std::string line{};  ///< empty: no rank waits, or none is to blame
+};
 /// For whom ranks wait at `now`, how long the first of them has, and where that rank is, in one
 /// line: "ranks 0-2 have waited for 14.2 s for rank 3, which is in "backward" of step 12". Ranks
-/// without a state count only if no other is to blame. No line: no rank waits, or none is to blame.
-/// Pure, as diagnose().
-Diagnosis longest_wait(std::span<const FlightState> ranks, std::int64_t now);
+/// without a state count only if no other is to blame. Pure, as diagnose().
+LongestWait longest_wait(std::span<const FlightState> ranks, std::int64_t now);
 
 }  // namespace zero

@@ -29,9 +29,6 @@ struct Examination {
   std::vector<FlightReader> files{};   ///< of `ranks`
   std::vector<std::int64_t> shifts{};  ///< of their clocks, as in FlightRing
 
-  /// Whether there are flight files, which tell of the last run that has begun. A run removes them
-  /// if it ends well, or by a signal behind a save.
-  bool has_files() const { return !ranks.empty() || !not_begun.empty(); }
   /// Whether all ranks with a file have ended in good order, and by no error. Not if none has
   /// begun, or there are no files.
   bool ended_well() const;

@@ -23,6 +23,8 @@
 namespace zero {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr std::size_t kStragglersShown = 5;
 
 /// ", written at 17:29:04, 3 min 07 s ago", of nanoseconds since 1970; with the date if a day is
@@ -53,10 +55,8 @@ std::string steps_text(const std::vector<FlightState>& states) {
 std::string not_begun_text(const Examination& examination) {
   const std::vector<int>& ranks = examination.not_begun;
   if (ranks.empty()) return "";
-  const bool one = ranks.size() == 1;
-  return fmt::format("{} {} not begun: {} half made (a start, or a host that lost its power){}\n",
-                     ranks_text(ranks), one ? "has" : "have",
-                     one ? "its file is" : "their files are",
+  return fmt::format("{} not begun: {} half made (a start, or a host that lost its power){}\n",
+                     ranks_have(ranks), ranks.size() == 1 ? "its file is" : "their files are",
                      examination.ranks.empty()
                          ? "; ask again in a few seconds; if no process writes them then, start "
                            "the run again"
@@ -85,8 +85,8 @@ std::string stragglers_text(const Stragglers& stragglers) {
   return text;
 }
 
-nlohmann::ordered_json collectives_json(const std::vector<FlightState::Collective>& all) {
-  auto json = nlohmann::ordered_json::array();
+Json collectives_json(const std::vector<FlightState::Collective>& all) {
+  auto json = Json::array();
   for (const FlightState::Collective& each : all) {
     json.push_back({{"name", each.name},
                     {"group", each.group},
@@ -100,7 +100,7 @@ nlohmann::ordered_json collectives_json(const std::vector<FlightState::Collectiv
   return json;
 }
 
-nlohmann::ordered_json rank_json(const FlightState& state) {
+Json rank_json(const FlightState& state) {
   return {{"rank", state.rank},
           {"host", state.host},
           {"process", state.process},
@@ -124,7 +124,7 @@ nlohmann::ordered_json rank_json(const FlightState& state) {
 
 std::string text_of(const Examination& examination) {
   const std::vector<FlightState>& ranks = examination.ranks;
-  if (!examination.has_files()) {
+  if (ranks.empty() && examination.not_begun.empty()) {
     return fmt::format(
         "{}: no flight files: no run that has begun goes on here, and the last that got as far as "
         "step 1 was ended by no fault (unless run.flight_folder was another folder); the newest "
@@ -160,30 +160,25 @@ std::string text_of(const Examination& examination) {
 nlohmann::ordered_json json_of(const Examination& examination) {
   const Diagnosis& diagnosis = examination.diagnosis;
   const std::vector<FlightState>& ranks = examination.ranks;
-  nlohmann::ordered_json run;  // these four are null without files, or checkpoints
-  nlohmann::ordered_json newest;
-  nlohmann::ordered_json written;
-  nlohmann::ordered_json well;
-  if (!ranks.empty()) run = fmt::format("{:016x}", ranks.front().run);
-  if (!ranks.empty()) written = to_seconds(examination.written);
-  if (!ranks.empty()) well = examination.ended_well();
-  if (examination.newest_checkpoint) newest = *examination.newest_checkpoint;
-  nlohmann::ordered_json json{{"folder", examination.folder},
-                              {"newest_checkpoint", newest},
-                              {"run", run},
-                              {"written", written},
-                              {"world", ranks.empty() ? 0 : ranks.front().world},
-                              {"goes_on", examination.goes_on},
-                              {"ended_well", well},
-                              {"not_begun", examination.not_begun},
-                              {"missing", examination.missing},
-                              {"problems", all_problems(examination)},
-                              {"fault",
-                               {{"what", name_of(diagnosis.what)},
-                                {"culprits", diagnosis.culprits},
-                                {"waited_seconds", diagnosis.waited_seconds},
-                                {"lines", diagnosis.lines}}}};
-  auto stragglers = nlohmann::ordered_json::array();
+  const bool any = !ranks.empty();
+  const auto newest = examination.newest_checkpoint;
+  const Json none;  // without files, or checkpoints
+  Json json{{"folder", examination.folder},
+            {"newest_checkpoint", newest ? Json(*newest) : none},
+            {"run", any ? Json(fmt::format("{:016x}", ranks.front().run)) : none},
+            {"written", any ? Json(to_seconds(examination.written)) : none},
+            {"world", any ? ranks.front().world : 0},
+            {"goes_on", examination.goes_on},
+            {"ended_well", any ? Json(examination.ended_well()) : none},
+            {"not_begun", examination.not_begun},
+            {"missing", examination.missing},
+            {"problems", all_problems(examination)},
+            {"fault",
+             {{"what", name_of(diagnosis.what)},
+              {"culprits", diagnosis.culprits},
+              {"waited_seconds", diagnosis.waited_seconds},
+              {"lines", diagnosis.lines}}}};
+  auto stragglers = Json::array();
   for (const Straggler& each : examination.stragglers.ranks) {
     stragglers.push_back({{"rank", each.rank},
                           {"last", each.last},
@@ -191,7 +186,7 @@ nlohmann::ordered_json json_of(const Examination& examination) {
                           {"share", each.share}});
   }
   json["stragglers"] = std::move(stragglers);
-  auto states = nlohmann::ordered_json::array();
+  auto states = Json::array();
   for (const FlightState& state : ranks) states.push_back(rank_json(state));
   json["ranks"] = std::move(states);
   return json;

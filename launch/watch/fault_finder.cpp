@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <string_view>
 #include <utility>
 
+#include "base/consecutive.h"
 #include "base/nanoseconds.h"
 #include "launch/watch/wait_graph.h"
 
@@ -361,11 +361,7 @@ Finding FaultFinder::find_hangs(std::int64_t passed) {
 }
 
 FaultFinder::RankSet FaultFinder::read_all() const {
-  RankSet all;
-  for (int i = 0; i < ranks_.count(); ++i) {
-    all.indices.push_back(i);
-    all.states.push_back(ranks_.read(i));
-  }
+  RankSet all{.indices = consecutive(0, ranks_.count()), .states = ranks_.read_all()};
   all.blame = find_blame(all.states);
   return all;
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <utility>
 
 #include "collectives/long_wait.h"
 #include "launch/flight/flight_file.h"
@@ -28,7 +27,7 @@ std::string FaultReporter::in_full(const std::string& message) const {
   if (!LongWait::is_overdue(message)) {
     return is_of_collective(message) ? message : with_host(message, peers_.rank(peers_.self()));
   }
-  const std::vector<int> blamed = find_blame(read_ranks()).blamed;
+  const std::vector<int> blamed = find_blame(ranks_.read_all()).blamed;
   const auto absent = LongWait::first_absent(message);
   const std::string first = !blamed.empty() ? with_host(message, ranks_.rank(blamed.front()))
                             : absent        ? with_host(message, absent->rank, absent->host())
@@ -38,13 +37,13 @@ std::string FaultReporter::in_full(const std::string& message) const {
 
 std::string FaultReporter::waits() const {
   if (!peers_.obstacle().empty()) return "";
-  const std::vector<FlightState> states = read_ranks();
-  const Diagnosis found = longest_wait(states, FlightFile::now());
+  const std::vector<FlightState> states = ranks_.read_all();
+  const LongestWait found = longest_wait(states, FlightFile::now());
   double mean = 0;
   for (const FlightState& state : states) mean = std::max(mean, state.mean_step_seconds);
   // Shorter ones belong to every run.
-  if (found.waited_seconds < noticed_within(mean)) return "";
-  return with_host(found.lines.front(), found.culprits.front());
+  if (found.seconds < noticed_within(mean)) return "";
+  return with_host(found.line, found.culprit);
 }
 
 /// Behind the first line, in the form that launch/retry.sh reads. An empty `host`: looked up.
@@ -55,14 +54,8 @@ std::string FaultReporter::with_host(std::string text, int rank, std::string hos
                      fmt::format(" (rank {} on host {})", rank, host));
 }
 
-std::vector<FlightState> FaultReporter::read_ranks() const {
-  std::vector<FlightState> all;
-  for (int i = 0; i < ranks_.count(); ++i) all.push_back(ranks_.read(i));
-  return all;
-}
-
 Diagnosis FaultReporter::diagnosis_of(const Finding& finding) const {
-  std::vector<FlightState> states = read_ranks();
+  std::vector<FlightState> states = ranks_.read_all();
   std::vector<RankDeath> deaths;
   for (int i = 0; i < ranks_.count(); ++i) {
     FlightState& state = states[static_cast<std::size_t>(i)];

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "launch/watch/diagnosis.h"
 #include "launch/watch/fault_finder.h"
@@ -38,7 +37,6 @@ class FaultReporter {
   std::string waits() const;
 
  private:
-  std::vector<FlightState> read_ranks() const;
   /// `host`: for a rank whose number may be one of a group; empty: that of the job's rank.
   std::string with_host(std::string text, int rank, std::string host = "") const;
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <boost/system/system_error.hpp>
-#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -89,31 +88,20 @@ std::optional<HeartbeatLink::Told> HeartbeatLink::told() const {
   return told_there_;
 }
 
-std::uint64_t HeartbeatLink::wanted() {
+/// Returns when a heartbeat from here on has arrived, without the lock.
+void HeartbeatLink::send_at_once(std::unique_lock<std::mutex> lock) {
   const std::uint64_t mine = ++wanted_;
   changed_.notify_all();
-  return mine;
+  changed_.wait_for(lock, kForArrival, [&] { return done_ || away_ || arrived_ >= mine; });
 }
 
-void HeartbeatLink::await(std::uint64_t heartbeat) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kForArrival, [&] { return done_ || away_ || arrived_ >= heartbeat; });
-}
-
-void HeartbeatLink::hurry() {
-  std::unique_lock lock(mutex_);
-  const std::uint64_t mine = wanted();
-  lock.unlock();
-  await(mine);
-}
+void HeartbeatLink::hurry() { send_at_once(std::unique_lock(mutex_)); }
 
 void HeartbeatLink::tell(const Told& told) {
   std::unique_lock lock(mutex_);
   if (told_here_) return;
   told_here_ = told;
-  const std::uint64_t mine = wanted();
-  lock.unlock();
-  await(mine);
+  send_at_once(std::move(lock));
   // Those that have heard so end their links.
   if (parts_.server) parts_.server->wait_for_goodbyes(kForAll);
 }
@@ -121,9 +109,7 @@ void HeartbeatLink::tell(const Told& told) {
 void HeartbeatLink::leave() {
   std::unique_lock lock(mutex_);
   leaves_ = true;
-  const std::uint64_t mine = wanted();
-  lock.unlock();
-  await(mine);
+  send_at_once(std::move(lock));
 }
 
 void HeartbeatLink::run() {

@@ -13,7 +13,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "collectives/ranks_of_hosts.h"
@@ -119,8 +118,7 @@ class HeartbeatLink {
   // Of the teller's.
   void tell_people(const std::function<void(const std::string&)>& warn);
   // Of any.
-  std::uint64_t wanted();
-  void await(std::uint64_t heartbeat);
+  void send_at_once(std::unique_lock<std::mutex> lock);
 
   // Fixed once it has started; the server's functions that are called here are for any thread.
   HeartbeatLinkParts parts_;

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <boost/asio.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -82,13 +83,10 @@ int alike(const std::string& left, const std::string& right) {
   const auto other = boost::asio::ip::make_address(right, no_right);
   if (no_left || no_right || one.is_v4() != other.is_v4()) return -1;
   const auto bits = [](const auto& first, const auto& second) {
-    int equal = 0;
-    for (std::size_t i = 0; i < first.size(); ++i) {
-      for (unsigned bit = 0x80U; bit != 0; bit >>= 1U, ++equal) {
-        if (((first[i] ^ second[i]) & bit) != 0) return equal;
-      }
-    }
-    return equal;
+    const auto [mine, others] = std::ranges::mismatch(first, second);
+    const auto equal = 8 * static_cast<int>(mine - first.begin());
+    if (mine == first.end()) return equal;
+    return equal + std::countl_zero(static_cast<unsigned char>(*mine ^ *others));
   };
   return one.is_v4() ? bits(one.to_v4().to_bytes(), other.to_v4().to_bytes())
                      : bits(one.to_v6().to_bytes(), other.to_v6().to_bytes());
@@ -286,17 +284,16 @@ class HostConnector {
           host_text(members_[0]), members_[0].failure, kFollows);
     }
     std::vector<std::string> parts;
-    std::size_t more = 0;
     for (const Member& member : members_) {
       if (member.failure.empty()) continue;
-      if (parts.size() == kMostNamed) {
-        ++more;
-        continue;
-      }
       parts.push_back(fmt::format("{}: {}", host_text(member), member.failure));
     }
     if (parts.empty()) return "";
-    if (more > 0) parts.push_back(fmt::format("and {} more", more));
+    if (parts.size() > kMostNamed) {
+      const std::string rest = fmt::format("and {} more", parts.size() - kMostNamed);
+      parts.resize(kMostNamed);
+      parts.push_back(rest);
+    }
     return fmt::format("run.watchdog: {} and other hosts do not watch each other: {}; {}",
                        host_text(members_[0]), fmt::join(parts, "; "), kFollows);
   }

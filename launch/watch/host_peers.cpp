@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "base/error.h"
 #include "base/host.h"
@@ -35,37 +34,24 @@ nlohmann::json introduction(const FlightFile& own, const std::string& key) {
           {"file", own.address()}};
 }
 
-/// What ranks say of themselves, by rank.
-struct Introduced {
-  std::vector<nlohmann::json> all{};  ///< null: the rank cannot say
-  std::vector<std::string> hosts{};   ///< keys; a rank that cannot say is alone
-  std::vector<std::string> names{};   ///< of hosts, for people
-};
-
-Introduced read_introductions(const std::vector<std::string>& texts) {
-  Introduced read;
-  for (const std::string& text : texts) {
-    const auto& said =
-        read.all.emplace_back(text.empty() ? nlohmann::json{} : nlohmann::json::parse(text));
-    read.hosts.push_back(said.is_null() ? fmt::format("rank {}", read.hosts.size())
-                                        : said.at("host").dump());
-    read.names.push_back(said.is_null() ? "" : said.at("name").get<std::string>());
-  }
-  return read;
-}
-
 }  // namespace
 
 HostPeers::HostPeers(Communicator& world, Device& device, const FlightFile& own,
                      const std::string& key) {
   std::string mine;
   std::string failure = failure_of([&] { mine = introduction(own, key).dump(); });
-  Introduced said = read_introductions(all_gather_texts(world, device, mine, "watchdog"));
-  hosts_ = RanksOfHosts(said.hosts);
-  names_ = std::move(said.names);
+  std::vector<nlohmann::json> said;  // null: the rank cannot say
+  std::vector<std::string> keys;     // of hosts; a rank that cannot say is alone
+  for (const std::string& text : all_gather_texts(world, device, mine, "watchdog")) {
+    const auto& one =
+        said.emplace_back(text.empty() ? nlohmann::json{} : nlohmann::json::parse(text));
+    keys.push_back(one.is_null() ? fmt::format("rank {}", keys.size()) : one.at("host").dump());
+    names_.push_back(one.is_null() ? "" : one.at("name").get<std::string>());
+  }
+  hosts_ = RanksOfHosts(keys);
   host_ = hosts_.host_of(world.rank());
   for (const int rank : hosts_.ranks_of(host_)) {
-    const nlohmann::json& peer = said.all[static_cast<std::size_t>(rank)];
+    const nlohmann::json& peer = said[static_cast<std::size_t>(rank)];
     if (!failure.empty()) continue;
     const std::string cannot = failure_of([&] {
       const host::Process process{peer.at("process").get<int>(),

@@ -78,7 +78,7 @@ void JobRanks::hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_
     other.states[i].seen = other.heartbeat->now;
     other.states[i].move_clock(now - other.heartbeat->now);
     for (auto* const some : {&other.states[i].open, &other.states[i].last}) {
-      for (auto& each : *some) each.ranks = rank_lists_.one_of(each.ranks);
+      for (auto& each : *some) each.ranks = *rank_lists_.insert(each.ranks).first;
     }
   }
 }
@@ -181,21 +181,15 @@ std::optional<host::Activity> JobRanks::activity(int index) const {
   return other.heartbeat->ranks[static_cast<std::size_t>(index - other.first)].activity;
 }
 
-bool JobRanks::is_silent(int index) const {
-  if (is_here(index)) return false;
-  const std::scoped_lock lock(mutex_);
-  return other_of(index).is_silent();
-}
-
 bool JobRanks::any_cut_off() const {
   const std::scoped_lock lock(mutex_);
   return std::ranges::any_of(others_, &Other::is_cut_off);
 }
 
-bool JobRanks::is_cut_off(int index) const {
+bool JobRanks::is_elsewhere(int index, bool (Other::*so)() const) const {
   if (is_here(index)) return false;
   const std::scoped_lock lock(mutex_);
-  return other_of(index).is_cut_off();
+  return (other_of(index).*so)();
 }
 
 }  // namespace zero

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,8 @@ class JobRanks final : public VisibleRanks {
   bool ended(int index) const override;
   std::optional<host::Activity> activity(int index) const override;
   int host_of(int index) const override;
-  bool is_silent(int index) const override;
-  bool is_cut_off(int index) const override;
+  bool is_silent(int index) const override { return is_elsewhere(index, &Other::is_silent); }
+  bool is_cut_off(int index) const override { return is_elsewhere(index, &Other::is_cut_off); }
   bool decides_for_all() const override { return link_ == nullptr || link_->is_hub(); }
 
  private:
@@ -72,6 +73,8 @@ class JobRanks final : public VisibleRanks {
   bool is_here(int index) const { return index < here_.count(); }
   /// Of an index of another host.
   const Other& other_of(int index) const;
+  /// Whether the rank's host is another one, and is so.
+  bool is_elsewhere(int index, bool (Other::*so)() const) const;
   void hear(Other& other, const HeartbeatLink::Heard& heard, std::int64_t now);
 
   const VisibleRanks& here_;
@@ -83,7 +86,7 @@ class JobRanks final : public VisibleRanks {
   std::int64_t heartbeats_ = 0;
   mutable std::mutex mutex_;  // guards the following
   std::vector<Other> others_{};
-  RankLists rank_lists_{};  // of their states
+  std::set<RankList> rank_lists_{};  // of their states, one of each content
   std::optional<std::int64_t> looked_{};
 };
 

@@ -146,9 +146,8 @@ std::string silent_text(const std::vector<FlightState>& ranks) {
     if (state.last_words == LastWords() && !state.over) silent.push_back(state.rank);
   }
   if (!followed || silent.empty()) return "";
-  const bool one = silent.size() == 1;
-  return fmt::format("{} {} left no last words, as ranks that follow do: {} may have ended first",
-                     ranks_text(silent), one ? "has" : "have", one ? "it" : "they");
+  return fmt::format("{} left no last words, as ranks that follow do: {} may have ended first",
+                     ranks_have(silent), silent.size() == 1 ? "it" : "they");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "launch/watch/wait_graph.h"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <string>
 #include <utility>
@@ -82,6 +83,11 @@ std::vector<int> WaitGraph::blamed() const {
     for (const int each : ranks_to_blame(absent, answers, rank)) found.insert(each);
   }
   return {found.begin(), found.end()};
+}
+
+std::vector<int> WaitGraph::waiting() const {
+  const auto ranks = std::views::keys(absent_);
+  return {ranks.begin(), ranks.end()};
 }
 
 const FlightState* WaitGraph::state_of(int rank) const {

@@ -35,8 +35,8 @@ class WaitGraph {
   /// The collectives that all ranks of their group have entered and some have not left, the longest
   /// first.
   const std::vector<Wait>& unended() const { return unended_; }
-  /// Of each rank that waits, the ranks that it waits for.
-  const std::map<int, std::vector<int>>& absent() const { return absent_; }
+  /// The ranks that wait for others, ascending.
+  std::vector<int> waiting() const;
   /// The ranks that hold up others, ascending. A rank that waits is not to blame, nor one of
   /// several in a collective that all have entered. A rank without a state may be.
   std::vector<int> blamed() const;
@@ -47,7 +47,7 @@ class WaitGraph {
   std::map<int, const FlightState*> states_{};
   std::vector<Wait> waits_{};
   std::vector<Wait> unended_{};
-  std::map<int, std::vector<int>> absent_{};
+  std::map<int, std::vector<int>> absent_{};  // of each rank that waits, those it waits for
 };
 
 }  // namespace zero

@@ -138,10 +138,10 @@ void Watchdog::keep_fresh(std::function<void()> refresh) {
 }
 
 template <typename Counts>
-bool Watchdog::any_death(const Counts& counts) const {
+bool Watchdog::any_other(Is is, const Counts& counts) const {
   if (over_ || !obstacle().empty()) return false;
   for (int i = 0; i < ranks_.count(); ++i) {
-    if (i == ranks_.self() || !ranks_.ended(i)) continue;
+    if (i == ranks_.self() || ranks_.ended(i) != (is == Is::dead)) continue;
     const FlightState state = ranks_.read(i);
     if (!state.over && counts(state.last_words)) return true;
   }
@@ -150,7 +150,7 @@ bool Watchdog::any_death(const Counts& counts) const {
 
 bool Watchdog::another_died(std::chrono::milliseconds patience) const {
   const Clock::time_point end = Clock::now() + patience;
-  while (!ranks_.any_cut_off() && !any_death([](const LastWords&) { return true; })) {
+  while (!ranks_.any_cut_off() && !any_other(Is::dead, [](const LastWords&) { return true; })) {
     if (over_ || Clock::now() >= end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -159,18 +159,17 @@ bool Watchdog::another_died(std::chrono::milliseconds patience) const {
 
 bool Watchdog::another_tells() const {
   if (over_ || !obstacle().empty()) return false;
-  for (int i = 0; i < ranks_.count(); ++i) {
-    if (i == ranks_.self() || ranks_.ended(i)) continue;
-    const FlightState state = ranks_.read(i);
-    if (state.over) continue;  // by an error that all ranks know of
-    if (state.last_words.is_told() && !state.last_words.is_of_signal()) return true;
-  }
+  const auto tells = [](const LastWords& words) {
+    return words.is_told() && !words.is_of_signal();
+  };
+  if (any_other(Is::there, tells)) return true;
   const auto told = hosts_.link ? hosts_.link->told() : std::nullopt;
   return told && !told->of_signal;
 }
 
 bool Watchdog::takes_over() const {
-  return any_death([](const LastWords& words) { return !words.is_of_signal(); }) || another_tells();
+  return any_other(Is::dead, [](const LastWords& words) { return !words.is_of_signal(); }) ||
+         another_tells();
 }
 
 void Watchdog::know_error(std::string_view message) {

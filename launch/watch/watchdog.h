@@ -131,8 +131,10 @@ class Watchdog {
   /// Without words: this rank has left some.
   void end(const LastWords& words);
   void keep_stack(bool wanted);
+  enum class Is : std::uint8_t { there, dead };
+  /// Whether another rank is so, not in good order, and its last words count.
   template <typename Counts>
-  bool any_death(const Counts& counts) const;
+  bool any_other(Is is, const Counts& counts) const;
 
   HostPeers peers_;
   FlightFile& own_;

@@ -16,10 +16,10 @@
 
 #include "base/sign_of_life.h"
 #include "collectives/backends.h"
-#include "launch/faults/run_faults.h"
 #include "launch/flight/flight_reader.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/generate_flags.h"
+#include "launch/watch/run_faults.h"
 #include "tests/launch/flight_states.h"
 #include "tests/launch/saved_weights.h"
 

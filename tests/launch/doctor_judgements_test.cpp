@@ -12,9 +12,9 @@
 
 #include "collectives/backends.h"
 #include "collectives/calls_differ.h"
-#include "launch/faults/run_faults.h"
 #include "launch/watch/doctor.h"
 #include "launch/watch/last_words.h"
+#include "launch/watch/run_faults.h"
 #include "tests/launch/doctor_flights.h"
 #include "tests/scratch.h"
 

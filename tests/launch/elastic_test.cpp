@@ -92,7 +92,7 @@ std::string refusal_of_seven(const std::string& body) {
   return error_of([&] {
     Refusals refusals;
     Configuration values = Configuration::from_json(parse_json_text(text + body + "}", "c.json"),
-                                                    "c.json", {}, refusals);
+                                                    "c.json", {}, &refusals);
     make_train_config(std::move(values), 7, 0, std::move(refusals));
   });
 }

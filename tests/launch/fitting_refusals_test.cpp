@@ -27,7 +27,7 @@ std::string whole_refusal(const std::string& text, const std::vector<std::string
   return error_of([&] {
     Refusals refusals;
     Configuration values =
-        Configuration::from_json(parse_json_text(text, "c.json"), "c.json", sets, refusals);
+        Configuration::from_json(parse_json_text(text, "c.json"), "c.json", sets, &refusals);
     make_train_config(std::move(values), 1, 0, std::move(refusals));
   });
 }

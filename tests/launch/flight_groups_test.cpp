@@ -23,8 +23,8 @@
 #include "collectives/forwarding_backend.h"
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
-#include "launch/faults/run_faults.h"
 #include "launch/watch/fault_finder.h"
+#include "launch/watch/run_faults.h"
 #include "tests/launch/recorded_rank.h"
 
 namespace zero::testing {

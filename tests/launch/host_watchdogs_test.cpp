@@ -17,9 +17,9 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "collectives/backends.h"
-#include "launch/faults/process_faults.h"
-#include "launch/faults/run_faults.h"
 #include "launch/flight/flight_file.h"
+#include "launch/watch/process_faults.h"
+#include "launch/watch/run_faults.h"
 #include "tests/launch/hub_network.h"
 #include "tests/launch/watched_ranks.h"
 

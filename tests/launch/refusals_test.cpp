@@ -112,7 +112,7 @@ std::string refusal_of_all(const std::string& body) {
             R"({"model": "gpt2-124m", "data": {"train": "a"}, "train_batch_size": 8, )" + body +
                 "}",
             "c.json"),
-        "c.json", {"run.device=cpu", "run.threads=1"}, refusals);
+        "c.json", {"run.device=cpu", "run.threads=1"}, &refusals);
     make_train_config(std::move(values), 1, 0, std::move(refusals));
   });
 }

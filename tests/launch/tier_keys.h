@@ -10,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "files/file_system_type.h"
 #include "launch/train/tier_lines.h"
 #include "tests/launch/cut_run.h"
 
@@ -52,7 +53,7 @@ inline constexpr const char* kMemoryFolder = "/dev/shm";
 inline bool has_memory_folder() {
   std::error_code error;
   return std::filesystem::is_directory(kMemoryFolder, error) &&
-         medium_of(kMemoryFolder) == files::Medium::memory;
+         files::medium_of_type(files::type_of_path(kMemoryFolder)) == files::Medium::memory;
 }
 
 }  // namespace zero::testing

@@ -49,7 +49,7 @@ TEST(TierRoom, KnowsWhatFoldersLieOn) {
   EXPECT_EQ(medium_of_type(EXT4_SUPER_MAGIC), Medium::disk);
   EXPECT_EQ(medium_of_type(XFS_SUPER_MAGIC), Medium::disk);
   EXPECT_EQ(medium_of_type(OVERLAYFS_SUPER_MAGIC), Medium::disk);
-  EXPECT_EQ(medium_of("/nowhere/at/all"), Medium::disk);
+  EXPECT_EQ(medium_of_type(files::type_of_path("/nowhere/at/all")), Medium::disk);
 }
 
 TEST(TierRoom, IsThatOfAllRanksOfAHost) {

@@ -58,47 +58,43 @@ TEST(WaitGraph, ManyWaitsAreCounted) {
   EXPECT_THAT(diagnose(ranks, {}, clock_at(103)).lines, Contains("and 7 more waits"));
 }
 
-std::vector<std::string> longest_of(const std::vector<FlightState>& ranks) {
-  return longest_wait(ranks, clock_at(103.2)).lines;
+std::string longest_of(const std::vector<FlightState>& ranks) {
+  return longest_wait(ranks, clock_at(103.2)).line;
 }
 
 TEST(LongestWait, SaysInOneLineForWhomRanksWait) {
   EXPECT_THAT(
       longest_of({StateMaker(0, 3).step(-1).in("split", 1, 90, "world"), StateMaker(1, 3).step(-1),
                   StateMaker(2, 3).step(-1).in("split", 1, 103, "world")}),
-      ElementsAre("ranks 0, 2 have waited for 13.2 s for rank 1, which is in \"backward\" "
-                  "before the first step"));
+      "ranks 0, 2 have waited for 13.2 s for rank 1, which is in \"backward\" "
+      "before the first step");
   // Rank 0 waits for rank 2, which waits for rank 3.
-  EXPECT_THAT(
-      longest_of({StateMaker(0, 4).in("a", 1, 102, "shard", {0, 2}), StateMaker(1, 4),
-                  StateMaker(2, 4).in("b", 1, 101, "tensor", {2, 3}), StateMaker(3, 4)}),
-      ElementsAre("ranks 0, 2 have waited for 2.2 s for rank 3, which is in \"backward\" of "
-                  "step 812"));
+  EXPECT_THAT(longest_of({StateMaker(0, 4).in("a", 1, 102, "shard", {0, 2}), StateMaker(1, 4),
+                          StateMaker(2, 4).in("b", 1, 101, "tensor", {2, 3}), StateMaker(3, 4)}),
+              "ranks 0, 2 have waited for 2.2 s for rank 3, which is in \"backward\" of "
+              "step 812");
   EXPECT_THAT(longest_of({StateMaker(0, 3).in("a", 1, 101), StateMaker(1, 3), StateMaker(2, 3)}),
-              ElementsAre("rank 0 has waited for 2.2 s for ranks 1-2"));
+              "rank 0 has waited for 2.2 s for ranks 1-2");
 }
 
 // Of a host that is not linked: they may have come.
 TEST(LongestWait, BlamesRanksThatAreNotSeenOnlyIfNoOtherHoldsUp) {
-  EXPECT_THAT(
-      longest_of({StateMaker(0, 4).in("a", 1, 100), StateMaker(1, 4)}),
-      ElementsAre("rank 0 has waited for 3.2 s for rank 1, which is in \"backward\" of step "
-                  "812"));
+  EXPECT_THAT(longest_of({StateMaker(0, 4).in("a", 1, 100), StateMaker(1, 4)}),
+              "rank 0 has waited for 3.2 s for rank 1, which is in \"backward\" of step "
+              "812");
   EXPECT_THAT(longest_of({StateMaker(0, 2).in("a", 1, 100)}),
-              ElementsAre("rank 0 has waited for 3.2 s for rank 1, which is not seen from here"));
-  EXPECT_THAT(
-      longest_of({StateMaker(0, 4).in("a", 1, 100), StateMaker(1, 4).in("a", 1, 101)}),
-      ElementsAre("ranks 0-1 have waited for 3.2 s for ranks 2-3, which are not seen from here"));
+              "rank 0 has waited for 3.2 s for rank 1, which is not seen from here");
+  EXPECT_THAT(longest_of({StateMaker(0, 4).in("a", 1, 100), StateMaker(1, 4).in("a", 1, 101)}),
+              "ranks 0-1 have waited for 3.2 s for ranks 2-3, which are not seen from here");
 }
 
 TEST(LongestWait, SaysWhatElseIsKnownOfTheRank) {
   const FlightState waits = StateMaker(0, 2).in("a", 1, 100);
   EXPECT_THAT(longest_of({waits, StateMaker(1, 2).over()}),
-              ElementsAre("rank 0 has waited for 3.2 s for rank 1, which has ended in good order"));
-  EXPECT_THAT(
-      longest_of({waits, StateMaker(1, 2).seen(101).stopped()}),
-      ElementsAre("rank 0 has waited for 3.2 s for rank 1, which was last seen 2.2 s ago in "
-                  "\"backward\" of step 812; its process is stopped (a signal or a debugger)"));
+              "rank 0 has waited for 3.2 s for rank 1, which has ended in good order");
+  EXPECT_THAT(longest_of({waits, StateMaker(1, 2).seen(101).stopped()}),
+              "rank 0 has waited for 3.2 s for rank 1, which was last seen 2.2 s ago in "
+              "\"backward\" of step 812; its process is stopped (a signal or a debugger)");
 }
 
 TEST(LongestWait, SaysNothingWhereNobodyIsToBlame) {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "launch/rendezvous/store/endpoint.h"
 
 namespace zero {
 namespace {

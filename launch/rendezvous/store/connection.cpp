@@ -3,7 +3,6 @@
 #include "launch/rendezvous/store/connection.h"
 
 #include "base/error.h"
-#include "launch/rendezvous/store/wire.h"
 
 namespace zero {
 namespace {

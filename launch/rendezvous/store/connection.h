@@ -6,7 +6,6 @@
 #include <boost/asio.hpp>
 #include <chrono>
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "launch/rendezvous/store/endpoint.h"

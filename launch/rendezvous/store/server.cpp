@@ -3,7 +3,6 @@
 #include "launch/rendezvous/store/server.h"
 
 #include <array>
-#include <chrono>
 
 #include "base/error.h"
 #include "base/message_text.h"

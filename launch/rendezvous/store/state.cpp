@@ -3,6 +3,7 @@
 #include "launch/rendezvous/store/state.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "base/message_text.h"
@@ -19,17 +20,7 @@ std::uint64_t bytes_of(std::string_view key, std::string_view value) {
   return kKeyBytes + key.size() + value.size();
 }
 
-std::string_view loss_text(PeerLoss loss) {
-  switch (loss) {
-    case PeerLoss::ended:
-      return "ended";
-    case PeerLoss::unreachable:
-      return "unreachable";
-    case PeerLoss::reset:
-      return "reset";
-  }
-  return "ended";
-}
+constexpr std::array kLosses{"ended", "unreachable", "reset"};  // by PeerLoss
 
 std::string lost_text(int rank) {
   return fmt::format("rank {} is gone: its process has ended, or its host cannot be reached", rank);
@@ -116,7 +107,7 @@ StoreState::Message StoreState::losses() const {
   Message reply{"lost", lost_text(losses_.front().first)};
   for (const auto& [rank, loss] : losses_) {
     reply.push_back(std::to_string(rank));
-    reply.emplace_back(loss_text(loss));
+    reply.emplace_back(kLosses.at(static_cast<std::size_t>(loss)));
   }
   return reply;
 }

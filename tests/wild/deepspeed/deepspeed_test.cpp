@@ -61,7 +61,7 @@ class WildConfigurations : public ::testing::TestWithParam<Wild> {
   /// What a start does before any file but the configuration and the model's is read.
   TrainConfig start(const std::vector<std::string>& sets) const {
     Refusals refusals;
-    Configuration values = Configuration::read(path(), with_machine(sets), refusals);
+    Configuration values = Configuration::read(path(), with_machine(sets), &refusals);
     return make_train_config(std::move(values), GetParam().world, 0, std::move(refusals));
   }
 

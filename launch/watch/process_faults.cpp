@@ -1,14 +1,12 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/process_faults.h"
+#include "launch/watch/process_faults.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
-#include <exception>
 #include <thread>
 
 #include "launch/flight/flight_place.h"
@@ -22,28 +20,6 @@ namespace {
 constexpr std::chrono::seconds kForEnd{1};
 
 }  // namespace
-
-ProcessFaults::Joined::Joined(ProcessFaults& process, RunFaults& rank)
-    : process_(process), rank_(rank) {
-  const std::scoped_lock lock(process_.mutex_);
-  process_.ranks_.push_back(&rank_);
-}
-
-ProcessFaults::Joined::~Joined() {
-  const std::scoped_lock lock(process_.mutex_);
-  std::erase(process_.ranks_, &rank_);
-}
-
-ProcessFaults::Starting::Starting(ProcessFaults& process, std::string place)
-    : process_(process), place_(std::move(place)) {
-  const std::scoped_lock lock(process_.mutex_);
-  process_.starting_.push_back(place_);
-}
-
-ProcessFaults::Starting::~Starting() {
-  const std::scoped_lock lock(process_.mutex_);
-  process_.starting_.erase(std::ranges::find(process_.starting_, place_));
-}
 
 WatchdogOptions ProcessFaults::watchdog(double hang_seconds) {
   return {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/faults/run_faults.h"
+#include "launch/watch/run_faults.h"
 
 namespace zero {
 
@@ -24,31 +25,38 @@ class ProcessFaults {
   ProcessFaults(std::string program, int launched, std::function<std::string()> next_step = {})
       : program_(std::move(program)), launched_(launched), next_step_(std::move(next_step)) {}
 
-  /// A rank of this process, while this object lives. `process` and `rank` must outlive it.
-  class Joined {
+  /// Has an entry in a list of the process, while this object lives.
+  template <typename T>
+  class Listed {
    public:
-    Joined(ProcessFaults& process, RunFaults& rank);
-    ~Joined();
-    Joined(const Joined&) = delete;
-    Joined& operator=(const Joined&) = delete;
+    Listed(ProcessFaults& process, std::vector<T>& list, T entry)
+        : mutex_(process.mutex_), list_(list), entry_(std::move(entry)) {
+      const std::scoped_lock lock(mutex_);
+      list_.push_back(entry_);
+    }
+    ~Listed() {
+      const std::scoped_lock lock(mutex_);
+      list_.erase(std::ranges::find(list_, entry_));
+    }
+    Listed(const Listed&) = delete;
+    Listed& operator=(const Listed&) = delete;
 
    private:
-    ProcessFaults& process_;
-    RunFaults& rank_;
+    std::mutex& mutex_;
+    std::vector<T>& list_;
+    T entry_;
+  };
+
+  /// A rank of this process. `process` and `rank` must outlive it.
+  struct Joined : Listed<RunFaults*> {
+    Joined(ProcessFaults& process, RunFaults& rank) : Listed(process, process.ranks_, &rank) {}
   };
 
   /// Before a rank of this process makes its flight file, at `place`, until it joins: a signal that
   /// ends the process meanwhile removes the file, since nothing has begun that it could tell of.
-  class Starting {
-   public:
-    Starting(ProcessFaults& process, std::string place);
-    ~Starting();
-    Starting(const Starting&) = delete;
-    Starting& operator=(const Starting&) = delete;
-
-   private:
-    ProcessFaults& process_;
-    std::string place_;
+  struct Starting : Listed<std::string> {
+    Starting(ProcessFaults& process, std::string place)
+        : Listed(process, process.starting_, std::move(place)) {}
   };
 
   /// For the watchdogs of this process, which tell on standard error and end it with the status of

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/faults/run_faults.h"
+#include "launch/watch/run_faults.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
