@@ -106,11 +106,6 @@ bool RunLog::regular() const {
          S_ISREG(status.st_mode) && standard_stream(file_.get()) < 0;
 }
 
-void RunLog::truncate(std::int64_t bytes) {
-  ZERO_CHECK(files::uninterrupted([&] { return ::ftruncate(file_.get(), bytes); }) == 0,
-             "run.log: cannot cut {}: {}", path_, std::strerror(errno));
-}
-
 std::string RunLog::start_over() {
   struct stat status {};
   const auto look = [&] { return ::fstat(file_.get(), &status); };
@@ -151,7 +146,8 @@ RunLog::Cut RunLog::go_on(const LogPoint& at) {
   }
   ZERO_CHECK(!old.bad(), "run.log: {} cannot be read; nothing of it is cut off", path_);
   if (cut.lines == 0) return cut;
-  truncate(kept);
+  ZERO_CHECK(files::uninterrupted([&] { return ::ftruncate(file_.get(), kept); }) == 0,
+             "run.log: cannot cut {}: {}", path_, std::strerror(errno));
   return cut;
 }
 
@@ -184,17 +180,16 @@ void TrainingLog::go_on(const LogPoint& at) {
                               log_->path(), cut.aside));
   }
   if (cut.last_step != at.step) {
-    console_.line(
-        fmt::format("warning: {} ends at step {}, the checkpoint is of step {}: the "
-                    "lines between are lost",
-                    log_->path(), cut.last_step, at.step));
+    console_.line(fmt::format(
+        "warning: {} ends at step {}, the checkpoint is of step {}: the lines between are lost",
+        log_->path(), cut.last_step, at.step));
     return;
   }
   const int before = cut.line.value("mesh_tensor", 1);
   if (before == config_.mesh.tensor) return;
   console_.line(
-      fmt::format("mesh.tensor was {} before, and is {}: the states are the same bit for "
-                  "bit, the steps from here on round differently",
+      fmt::format("mesh.tensor was {} before, and is {}: the states are the same bit for bit, the "
+                  "steps from here on round differently",
                   before, config_.mesh.tensor));
 }
 

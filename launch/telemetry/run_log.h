@@ -67,7 +67,6 @@ class RunLog {
   bool regular() const;
   /// Where the file system has no locks, as a second run's is taken for none.
   void lock(std::chrono::milliseconds patience) const;
-  void truncate(std::int64_t bytes);
 
   std::string path_;
   Descriptor file_;
