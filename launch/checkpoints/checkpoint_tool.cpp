@@ -4,7 +4,6 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,7 +17,6 @@
 #include "base/message_text.h"
 #include "weights/checkpoint_reader.h"
 #include "weights/hf/advice.h"
-#include "weights/hf/file_header.h"
 
 namespace zero::checkpoint_tool {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include "base/error.h"
 #include "collectives/agreement.h"

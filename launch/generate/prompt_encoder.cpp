@@ -14,7 +14,6 @@
 #include "base/message_text.h"
 #include "base/utf8.h"
 #include "text/chat_template.h"
-#include "weights/hf/advice.h"
 #include "weights/hf/config.h"
 #include "weights/text_file.h"
 

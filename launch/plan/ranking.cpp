@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "launch/plan/exact_plan.h"
 #include "launch/train/memory_fit.h"
 
 namespace zero {

@@ -47,8 +47,8 @@ void note_tiers(const Machine& machine, PlannedRow& row) {
   const std::string filed = what_is_in(Tier::file, c);
   if (!filed.empty()) {
     row.notes.push_back(
-        fmt::format("{} are in a rank's file of {}; a step reads and writes {}; no "
-                    "estimate of time counts that",
+        fmt::format("{} are in a rank's file of {}; a step reads and writes {}; no estimate of "
+                    "time counts that",
                     filed, size_text(sum_of(memory.file)), bytes(row.ranked.work.filed)));
   }
   if (machine.kind == DeviceKind::cpu) return;
@@ -56,8 +56,7 @@ void note_tiers(const Machine& machine, PlannedRow& row) {
   if (filed.empty() && hosted.empty()) return;
   row.notes.push_back(
       fmt::format("{} in pinned host memory: {} of a rank, {} of all ranks of a host{}; a step "
-                  "copies {} between a "
-                  "GPU and its host; no estimate of time counts that",
+                  "copies {} between a GPU and its host; no estimate of time counts that",
                   hosted.empty() ? "windows of files are" : hosted + " are",
                   size_text(memory.on_host()), size_text(host_bytes(memory, machine)),
                   machine.host_memory == 0 ? ", which limits no row without --host-memory"
@@ -74,10 +73,9 @@ PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, Clos
   planned.plain = forms.memory(plain_of(c)).bounded();
   note_tiers(question.machine, planned);
   if (const int sums = c.partial_sums(); sums > 0) {
-    planned.notes.push_back(
-        fmt::format("accumulation of {} keeps {} of each gradient, {} B a parameter "
-                    "over a shard axis of {}",
-                    c.accumulation, counted(sums, "partial sum"), 4 * sums, c.mesh.shard));
+    planned.notes.push_back(fmt::format(
+        "accumulation of {} keeps {} of each gradient, {} B a parameter over a shard axis of {}",
+        c.accumulation, counted(sums, "partial sum"), 4 * sums, c.mesh.shard));
   }
   return planned;
 }

@@ -17,7 +17,6 @@
 #include "files/disk_calls.h"
 #include "launch/faults/faulty_backend.h"
 #include "launch/telemetry/instruments.h"
-#include "launch/telemetry/profile.h"
 #include "launch/train/plan.h"
 
 namespace zero {

@@ -77,10 +77,9 @@ RunLock::RunLock(Place place, std::chrono::milliseconds patience) : place_(std::
 
 RunLock::Attempt RunLock::attempt() {
   const auto unavailable = [this](int reason) {
-    warning_ = fmt::format(
-        "{}: {} cannot be locked: {}: a second run that writes to {} is not "
-        "noticed",
-        place_.key, place_.file, std::generic_category().message(reason), place_.path);
+    warning_ =
+        fmt::format("{}: {} cannot be locked: {}: a second run that writes to {} is not noticed",
+                    place_.key, place_.file, std::generic_category().message(reason), place_.path);
     return Attempt::unavailable;
   };
   file_ = open_lock(place_.file);

@@ -25,7 +25,6 @@
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/tier_lines.h"
-#include "launch/train/tokenizer_files.h"
 #include "model/model.h"
 
 namespace zero {
