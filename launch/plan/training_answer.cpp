@@ -20,11 +20,6 @@ constexpr std::size_t kTooLarge = 3;
 
 using Progress = std::function<void(const std::string&)>;
 
-std::int64_t exact_bytes(const TrainingQuestion& question, const Candidate& candidate) {
-  const TrainConfig config = config_of(question, candidate);
-  return exact_plan(config, question.machine.backend()).memory.bounded();
-}
-
 /// "optimizer states and parameters": what a row has in a tier; empty: nothing.
 std::string what_is_in(Tier tier, const Candidate& candidate) {
   std::vector<std::string> what;
@@ -88,7 +83,8 @@ void note_lower_stage(const TrainingQuestion& question, PlannedRow& row) {
     Candidate lower = row.ranked.candidate;
     lower.stage = stage;
     lower.offload.parameters = Tier::device;
-    const std::int64_t bytes = exact_bytes(question, lower);
+    const std::int64_t bytes =
+        exact_plan(config_of(question, lower), question.machine.backend()).memory.bounded();
     if (bytes > row.bytes) continue;
     row.notes.push_back(
         fmt::format("stage {} takes {}, no more than stage {} with {}: the lower stage sends less",

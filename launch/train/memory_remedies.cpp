@@ -22,15 +22,11 @@ std::string with_bytes(std::int64_t bytes) {
   return fmt::format("{} ({} bytes)", size_text(bytes), bytes);
 }
 
-bool is_offloaded(const TierOptions& tiers) {
-  return tiers.optimizer != Tier::device || tiers.parameters != Tier::device;
-}
-
 /// Calls `consider(change, changed)` with the usual windows and shares of states below memory,
 /// where those asked for are larger or less.
 template <typename Consider>
 void consider_usual_windows(const TrainConfig& config, const Consider& consider) {
-  if (!is_offloaded(config.engine.tiers)) return;
+  if (!uses_file(config.engine.tiers) && !uses_host(config.engine.tiers)) return;
   const std::string prefix = "zero_optimization.offload_optimizer.";
   const TierOptions usual;
   TrainConfig changed = config;

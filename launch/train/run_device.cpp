@@ -27,11 +27,6 @@ bool share_a_gpu(BackendKind host, int ranks) {
   return host == BackendKind::local && cuda::visible_devices() < ranks;
 }
 
-BytesByClass planned_arenas(const TrainConfig& config, const Communicator& host,
-                            BackendKind backend) {
-  return plan_memory(config, host.rank(), host.size(), backend, MemorySpace::device).device.arenas;
-}
-
 /// The name of a GPU, unique in the world.
 std::string gpu_text(int index) {
   return fmt::format("{} of {}", cuda::uuid_of(index), host_name());
@@ -183,9 +178,10 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
   if (!shared) require_own_gpus(host, mine);
   agree(host, *cpu::open(), "run.device", [&] {
     const BackendKind backend = backend_on(DeviceKind::cuda, config, host.backend());
-    const cuda::Options gpu{.index = index, .reserve = planned_arenas(config, host, backend)};
+    const MemoryUse planned =
+        plan_memory(config, host.rank(), host.size(), backend, MemorySpace::device);
     const files::DiskCall counted;
-    device_ = cuda::open(gpu);
+    device_ = cuda::open({.index = index, .reserve = planned.device.arenas});
   });
   device_->compute().listen(instruments);
   if (host.size() == 1 || shared) return;
