@@ -24,6 +24,7 @@
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"
 #include "launch/watch/fault_finder.h"
+#include "weights/hf/quantization.h"
 
 namespace {
 

@@ -14,6 +14,7 @@
 #include "base/message_text.h"
 #include "inference/model_folder.h"
 #include "launch/generate/generate_flags.h"
+#include "launch/plan/model_choice.h"
 #include "launch/process/quantity.h"
 #include "weights/hf/config.h"
 
@@ -158,13 +159,8 @@ std::vector<WeightChoice> AnswerPlanner::candidates() const {
     degrees.clear();
     for (int tensor = 1; tensor <= needs_.world; ++tensor) {
       const int together = tensor * replicas_of(flags_, needs_.world, tensor);
-      if (needs_.world % together != 0 || needs_.world % tensor != 0) continue;
-      try {
-        decoder_.validate(tensor);
-        degrees.push_back(tensor);
-      } catch (const Error&) {
-        break;  // more ranks than heads, columns or tokens
-      }
+      const bool divides = needs_.world % together == 0 && needs_.world % tensor == 0;
+      if (divides && can_cut(decoder_, tensor)) degrees.push_back(tensor);
     }
   }
   std::vector<WeightChoice> all;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "inference/model_folder.h"
+#include "launch/plan/model_choice.h"
 #include "launch/process/quantity.h"
 #include "launch/train/plan.h"
 
@@ -52,12 +53,7 @@ std::vector<MeshShape> shapes_of(const InferenceQuestion& question) {
   std::vector<MeshShape> all;
   for (int tensor = 1; tensor <= world; ++tensor) {
     const bool asked = question.tensors.empty() || std::ranges::count(question.tensors, tensor) > 0;
-    if (world % tensor != 0 || !asked) continue;
-    try {
-      question.model.validate(tensor);
-    } catch (const Error&) {
-      break;  // more ranks than heads, columns or tokens
-    }
+    if (world % tensor != 0 || !asked || !can_cut(question.model, tensor)) continue;
     const int groups = world / tensor;
     all.push_back({.replicate = groups, .shard = 1, .tensor = tensor});
     if (groups > 1) all.push_back({.replicate = 1, .shard = groups, .tensor = tensor});

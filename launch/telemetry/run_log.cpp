@@ -193,12 +193,6 @@ void TrainingLog::go_on(const LogPoint& at) {
                   before, config_.mesh.tensor));
 }
 
-void TrainingLog::tell_restart(const std::string& text, const std::string& run) {
-  if (text.empty()) return;
-  console_.line(text);
-  write({{"restart", text}, {"run", run}});
-}
-
 void TrainingLog::write(const nlohmann::ordered_json& line) {
   if (log_ == nullptr) return;
   try {

@@ -89,9 +89,6 @@ class TrainingLog {
   void start_over();
   /// Cuts off the lines behind the checkpoint's step, and tells people of what is cut or missing.
   void go_on(const LogPoint& at);
-  /// Tells people and the log of a restart_text(), if there is one; `run` is the field "run" of the
-  /// log's first line, which this line may be.
-  void tell_restart(const std::string& text, const std::string& run);
   /// If the line cannot be written, the log has failed: a run that saves saves after its next step
   /// and ends; another goes on without a log.
   void write(const nlohmann::ordered_json& line);
