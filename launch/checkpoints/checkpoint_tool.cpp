@@ -108,11 +108,6 @@ Condition judge(files::FileSystem& files, const std::string& folder,
   return Condition::faulty;
 }
 
-/// Reads every byte of the checkpoint `folder`.
-Condition check_bytes(files::FileSystem& files, const std::string& folder, Answer& answer) {
-  return judge(files, folder, verify_checkpoint(files, folder), answer);
-}
-
 /// Warns of what is in the folder of a whole checkpoint, and not of it or not there.
 std::string warnings_of(files::FileSystem& files, const std::string& folder) {
   const CheckpointReader reader(files, folder);
@@ -223,7 +218,7 @@ Answer verify(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
   Answer answer;
   const auto check = [&](const std::string& folder) {
-    const Condition bytes = check_bytes(files, folder, answer);
+    const Condition bytes = judge(files, folder, verify_checkpoint(files, folder), answer);
     if (bytes != Condition::good) return bytes;
     answer.text += fmt::format("{}: every byte is as it was saved\n", folder);
     const CheckpointFailure failure =
@@ -272,7 +267,8 @@ Answer prune(files::FileSystem& files, const std::string& folder, const KeepStep
   for (const FoundCheckpoint& found : all) {
     if (std::ssize(good) == keep.last) break;
     if (!found.complete()) continue;
-    const Condition condition = check_bytes(files, found.path, answer);
+    const Condition condition =
+        judge(files, found.path, verify_checkpoint(files, found.path), answer);
     if (condition == Condition::gone) continue;
     kept.insert(found.name.step);
     if (condition == Condition::good) {

@@ -25,7 +25,7 @@
 #include "launch/process/disk_room.h"
 #include "launch/process/versions.h"
 #include "launch/telemetry/output.h"
-#include "launch/telemetry/restart_text.h"
+#include "launch/telemetry/run_log.h"
 #include "launch/train/loss_scaling.h"
 #include "launch/train/training_state.h"
 
