@@ -25,15 +25,9 @@ struct Arguments {
 /// Prints an answer; its status.
 int tell(const Answer& answer) {
   zero::print(zero::printable_text(answer.text));
-  switch (answer.verdict) {
-    case Answer::Verdict::yes:
-      return zero::exit_status::kOk;
-    case Answer::Verdict::no:
-      return zero::exit_status::kNo;
-    case Answer::Verdict::unknown:
-      break;
-  }
-  return zero::exit_status::kTrouble;
+  if (answer.verdict == Answer::Verdict::yes) return zero::exit_status::kOk;
+  return answer.verdict == Answer::Verdict::no ? zero::exit_status::kNo
+                                               : zero::exit_status::kTrouble;
 }
 
 /// The program's commands: how each takes its arguments, what it does.

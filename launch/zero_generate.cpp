@@ -24,7 +24,7 @@
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"
 #include "launch/watch/fault_finder.h"
-#include "weights/hf/config.h"
+#include "weights/hf/quantization.h"
 
 namespace {
 
@@ -69,15 +69,14 @@ void add_prompts(CLI::App& app, zero::GenerateFlags& flags) {
   CLI::Option* const file =
       app.add_option(
              "--file", flags.file,
-             "a file of prompts, one JSON object a line: \"prompt\", \"ids\" or \"messages\", "
-             "and settings under the names of the flags, with _ for -, before the flags'")
+             "a file of prompts, one JSON object a line: \"prompt\", \"ids\" or \"messages\", and "
+             "settings under the names of the flags, with _ for -, before the flags'")
           ->excludes(prompt)
           ->excludes(ids)
           ->check(has_name);
-  app.add_option(
-         "--compare", flags.compare,
-         "instead of answering: compare all formats of weights and cache by their bytes, speed "
-         "and perplexity of this text")
+  app.add_option("--compare", flags.compare,
+                 "instead of answering: compare all formats of weights and cache by their bytes, "
+                 "speed and perplexity of this text")
       ->excludes(prompt)
       ->excludes(ids)
       ->excludes(file)
@@ -112,9 +111,9 @@ void add_settings(CLI::App& app, zero::GenerateFlags& flags) {
                  "(without \"do_sample\": true a temperature of 0), or else 0");
   app.add_option("--top-k", sampling.top_k,
                  "keep that many most likely tokens; 0: all; by default the model's, or 0");
-  app.add_option("--top-p", sampling.top_p,
-                 "keep the most likely tokens whose probabilities reach it; by default the "
-                 "model's, or 1");
+  app.add_option(
+      "--top-p", sampling.top_p,
+      "keep the most likely tokens whose probabilities reach it; by default the model's, or 1");
   app.add_option("--min-p", sampling.min_p,
                  "drop tokens below that part of the most likely one's probability; by default the "
                  "model's, or 0");
@@ -138,13 +137,12 @@ void add_weights(CLI::App& app, zero::GenerateFlags& flags) {
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
   CLI::Option* const weights =
-      app.add_option(
-             "--weights", flags.weights,
-             "of matrices: as --dtype says; int8: codes of 8 bits; nf4: 16 levels of a normal "
-             "distribution, a scale for 64 elements; q4: 16 equal steps, a scale for 128; auto: "
-             "the first of dtype (without --dtype fp32, then bf16), int8, nf4, q4 that fits "
-             "--memory-limit, or what is available. By default dtype, or what --save-quantized, "
-             "GPTQ or AWQ (4 bits) wrote")
+      app.add_option("--weights", flags.weights,
+                     "of matrices: as --dtype says; int8: codes of 8 bits; nf4: 16 levels of a "
+                     "normal distribution, a scale for 64 elements; q4: 16 equal steps, a scale "
+                     "for 128; auto: the first of dtype (without --dtype fp32, then bf16), int8, "
+                     "nf4, q4 that fits --memory-limit, or what is available. By default dtype, or "
+                     "what --save-quantized, GPTQ or AWQ (4 bits) wrote")
           ->check(CLI::IsMember({"dtype", "int8", "nf4", "q4", "auto"}));
   app.add_option_function<std::string>(
          "--keep",
@@ -158,12 +156,11 @@ void add_weights(CLI::App& app, zero::GenerateFlags& flags) {
                  "codes of --weights and answers as they do; takes --dtype and --threads too")
       ->needs(weights)
       ->check(has_name);
-  app.add_option(
-         "--offload-weights", flags.offload.folder,
-         "a folder on a local disk of each host: a rank's part of the blocks' weights is in "
-         "a file there, without a name and gone with the rank, and read ahead of use, once "
-         "a pass: for models that all ranks together do not hold. CPUs only; changes no "
-         "answer. The last lines tell how many --requests would hide the disk")
+  app.add_option("--offload-weights", flags.offload.folder,
+                 "a folder on a local disk of each host: a rank's part of the blocks' weights is "
+                 "in a file there, without a name and gone with the rank, and read ahead of use, "
+                 "once a pass: for models that all ranks together do not hold. CPUs only; changes "
+                 "no answer. The last lines tell how many --requests would hide the disk")
       ->check(has_name);
   app.add_option("--llm-int8-threshold", flags.int8_threshold,
                  "changes nothing: " + std::string(zero::kNoThreshold))
@@ -186,9 +183,9 @@ void add_cache(CLI::App& app, zero::GenerateFlags& flags) {
       },
       "memory that a rank may take, as 8GiB or 8GB (10^9 bytes): the cache takes what weights and "
       "activations leave, up to all that the prompts with their answers can fill");
-  app.add_option("--block-tokens", flags.block_tokens,
-                 "of a block of the cache, a multiple of 16 up to the model's context; changes no "
-                 "answer")
+  app.add_option(
+         "--block-tokens", flags.block_tokens,
+         "of a block of the cache, a multiple of 16 up to the model's context; changes no answer")
       ->check(whole_chunks)
       ->capture_default_str();
   app.add_option("--cache-tokens", flags.cache_tokens,
@@ -197,8 +194,8 @@ void add_cache(CLI::App& app, zero::GenerateFlags& flags) {
                  "come again. By default as many as requests of these lengths need at once")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   app.add_option("--host-cache-tokens", flags.host_cache_tokens,
-                 "tokens for which each rank has blocks in host memory beside the cache: what "
-                 "that cannot keep, of preempted prompts and of beginnings that may come again, is "
+                 "tokens for which each rank has blocks in host memory beside the cache: what that "
+                 "cannot keep, of preempted prompts and of beginnings that may come again, is "
                  "copied there and back instead of being read again; 0: none")
       ->check(CLI::Range(std::int64_t{0}, zero::InferenceOptions::kMostHostTokens))
       ->capture_default_str();
@@ -313,17 +310,16 @@ void check_mode(const CLI::App& app, const zero::GenerateFlags& flags) {
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Continues texts, or answers messages, by a model that zero_train trained or a Hugging "
-      "Face folder holds. A prompt's answer depends on the prompt, its settings and the model "
-      "(and on the date, where a chat template asks for it); --tensor and the kind of processor "
-      "may change its last bits.\n"
+      "Continues texts, or answers messages, by a model that zero_train trained or a Hugging Face "
+      "folder holds. A prompt's answer depends on the prompt, its settings and the model (and on "
+      "the date, where a chat template asks for it); --tensor and the kind of processor may change "
+      "its last bits.\n"
       "Several ranks: mpirun -np N zero_generate ...; torchrun --no-python, or anything that sets "
       "RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun -K1; or threads of one "
-      "process: "
-      "--local-ranks N. Each keeps a part of the weights and answers different prompts (--tensor, "
-      "--replicate).\n"
-      "Status: 0; 1 if a prompt was refused, an answer failed or nothing could be "
-      "answered; 130 or 143 if SIGINT (Ctrl-C) or SIGTERM ended it.",
+      "process: --local-ranks N. Each keeps a part of the weights and answers different prompts "
+      "(--tensor, --replicate).\n"
+      "Status: 0; 1 if a prompt was refused, an answer failed or nothing could be answered; 130 or "
+      "143 if SIGINT (Ctrl-C) or SIGTERM ended it.",
       "zero_generate"};
   zero::GenerateFlags flags;
   std::string config;

@@ -39,11 +39,6 @@ void take_top(CLI::App& command, Arguments& given) {
       ->capture_default_str();
 }
 
-int show_machine() {
-  print_text(zero::machine_text(zero::machine_memory()));
-  return 0;
-}
-
 int watch(const std::string& path) {
   int failure = 0;
   zero::Console console(stdout, zero::output_mode(),
@@ -107,7 +102,10 @@ int main(int argc, char** argv) {
       "zero_memory"};
   app.set_version_flag("--version", [] { return zero::version_text(); });
   Arguments given;
-  zero::Commands commands(app, show_machine);
+  zero::Commands commands(app, [] {
+    print_text(zero::machine_text(zero::machine_memory()));
+    return 0;
+  });
   add_commands(commands, given);
   return zero::run_program(app, argc, argv, {}, [&] { return commands.act(); });
 }

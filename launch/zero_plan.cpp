@@ -93,16 +93,15 @@ void add_shared(CLI::App& app, Flags& flags) {
              "of one GPU, with its unit: what zero_memory says is free while it is idle, as "
              "79.1GiB; what a card is sold with is not that: 80GB is safe for an H100 of 80 GB, "
              "which has 85.5GB in all (docs/plan.md)");
+  shared.one("--reserve", flags.reserve,
+             "of that, kept free for what no plan knows: CUDA's context, its libraries, kernels "
+             "and graphs, NCCL; 0B: nothing. Default: of each GPU 1GiB if it is the only one, 2GiB "
+             "if there are several; of CPUs nothing");
   shared.one(
-      "--reserve", flags.reserve,
-      "of that, kept free for what no plan knows: CUDA's context, its libraries, kernels and "
-      "graphs, NCCL; 0B: nothing. Default: of each GPU 1GiB if it is the only one, 2GiB if there "
-      "are several; of CPUs nothing");
-  shared.one("--cluster", flags.cluster,
-             "a JSON file in place of --gpus: {\"hosts\": 2, \"devices\": 8, \"kind\": \"gpu\", "
-             "\"memory\": \"80GB\", \"reserve\": \"2GiB\", \"host_memory\": \"1.5TiB\", "
-             "\"compute\": \"400TFLOP/s\", "
-             "\"links\": {\"within_host\": \"300GB/s\", \"between_hosts\": \"40GB/s\"}}");
+      "--cluster", flags.cluster,
+      "a JSON file in place of --gpus: {\"hosts\": 2, \"devices\": 8, \"kind\": \"gpu\", "
+      "\"memory\": \"80GB\", \"reserve\": \"2GiB\", \"host_memory\": \"1.5TiB\", \"compute\": "
+      "\"400TFLOP/s\", \"links\": {\"within_host\": \"300GB/s\", \"between_hosts\": \"40GB/s\"}}");
   shared
       .one("--machine", flags.machine,
            "this: the GPUs of this machine, by the least that is free on any, or its CPU, by what "
@@ -141,11 +140,10 @@ void add_training(CLI::App& app, Flags& flags) {
                 "intervals 2 and 4, groups)");
   training.names("--moments", axes.moments, zero::moment_format_from_name, {"fp32", "bf16", "8bit"},
                  "of fp32,bf16,8bit (all)");
-  training.names(
-      "--offload", axes.offloads, zero::Offload::from, zero::kOffloads,
-      "what is below the device's memory: of none, cpu (of GPUs: optimizer states, in pinned host "
-      "memory), cpu-all (these, and parameters at stage 3), nvme and nvme-all (the same in files) "
-      "(none)");
+  training.names("--offload", axes.offloads, zero::Offload::from, zero::kOffloads,
+                 "what is below the device's memory: of none, cpu (of GPUs: optimizer states, in "
+                 "pinned host memory), cpu-all (these, and parameters at stage 3), nvme and "
+                 "nvme-all (the same in files) (none)");
   training.names("--kept-inputs", axes.kept_inputs, zero::kept_input_place_from, {"device", "host"},
                  "of GPUs: inputs of blocks that are computed again whole are in the device's "
                  "memory, or in pinned host memory: of device,host (device)");
@@ -157,8 +155,8 @@ void add_training(CLI::App& app, Flags& flags) {
             "ranks along the shard axis (all); at stage 0 this is the number of data ranks")
       ->check(CLI::Range(1, zero::Machine::kMostInAll));
   training.one("--compute", flags.compute,
-               "FLOP/s that products reach on one device, as 400TFLOP/s; with links of a "
-               "--cluster FILE rows are ordered by time");
+               "FLOP/s that products reach on one device, as 400TFLOP/s; with links of a --cluster "
+               "FILE rows are ordered by time");
   training.one("--top", flags.top, "rows that are planned and shown")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "launch/data/prepare.h"
@@ -31,8 +30,8 @@ int run(const zero::PrepareOptions& options) {
     console.line(fmt::format("{} document(s){}", report.documents, around));
   } else if (report.documents > 1) {
     console.line(
-        fmt::format("{} documents follow each other without a token between: the "
-                    "tokenizer's files name no end of a text",
+        fmt::format("{} documents follow each other without a token between: the tokenizer's files "
+                    "name no end of a text",
                     report.documents));
   }
   console.line(
@@ -59,10 +58,9 @@ int main(int argc, char** argv) {
       app.add_option("--out", options.out,
                      "folder for train_*.bin and validation.bin, whose last set is replaced");
   bool digests = false;
-  CLI::Option* digest =
-      app.add_flag("--digest", digests,
-                   "FILES are token files: write the digest of each beside it, and nothing else; "
-                   "digests among FILES are passed over");
+  CLI::Option* digest = app.add_flag("--digest", digests,
+                                     "FILES are token files: write the digest of each beside it, "
+                                     "and nothing else; digests among FILES are passed over");
   digest->excludes(out);
   app.add_option("--tokenizer", options.tokenizer,
                  "\"bytes\" (vocabulary 256), a SentencePiece .model, a tokenizer.json, or a "

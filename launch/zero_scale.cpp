@@ -14,7 +14,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -113,15 +112,14 @@ void add_question(CLI::App& app, Flags& flags) {
 }
 
 void add_start(CLI::App& app, Flags& flags) {
-  app.add_option("--launcher", flags.launcher,
-                 "what starts the ranks: mpirun, srun, torchrun, or local, as threads of one "
-                 "process")
+  app.add_option(
+         "--launcher", flags.launcher,
+         "what starts the ranks: mpirun, srun, torchrun, or local, as threads of one process")
       ->check(CLI::IsMember({"local", "mpirun", "srun", "torchrun"}))
       ->capture_default_str();
-  CLI::Option* const hosts =
-      app.add_option("--hosts", flags.hosts,
-                     "hosts and the ranks each takes, a:8,b:8; worlds fill one before the next; "
-                     "default: this host alone");
+  CLI::Option* const hosts = app.add_option("--hosts", flags.hosts,
+                                            "hosts and the ranks each takes, a:8,b:8; worlds fill "
+                                            "one before the next; default: this host alone");
   app.add_option("--hostfile", flags.hostfile, "the same from a file: a slots=8, or a:8, a line")
       ->excludes(hosts);
   app.add_option("--agent", flags.start.agent,
@@ -136,10 +134,10 @@ void add_start(CLI::App& app, Flags& flags) {
                  "one more word for the launcher, as --launcher-flag=--mca; may be given again")
       ->allow_extra_args(false);
   app.add_option("--program", flags.program, "zero_train; default: the one beside zero_scale");
-  app.add_option("--simulate", flags.simulate,
-                 "a cluster file (docs/simulator.md), with as many devices a host as --hosts has "
-                 "ranks: each point is predicted too, for the report; with --repeats 0 nothing is "
-                 "run");
+  app.add_option(
+      "--simulate", flags.simulate,
+      "a cluster file (docs/simulator.md), with as many devices a host as --hosts has ranks: each "
+      "point is predicted too, for the report; with --repeats 0 nothing is run");
   app.add_option("--repeats", flags.repeats, "runs of each point, in turns")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();

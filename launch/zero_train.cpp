@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,7 +10,6 @@
 
 #include "base/error.h"
 #include "launch/config/option.h"
-#include "launch/config/train_config.h"
 #include "launch/process/command_line.h"
 #include "launch/process/configuration_error.h"
 #include "launch/process/cpu_limit.h"
@@ -64,20 +62,18 @@ void add_flags(CLI::App& app, zero::TrainFlags& flags) {
                  "key.path=value ...: replaces values of the file; may be given again");
   app.add_flag("--print-config", flags.print_config,
                "print every effective value and where it came from, and end");
-  app.add_option("--print-value", flags.print_value,
-                 "print the value that the file or --set gives this key, plainly, or its default, "
-                 "and end");
-  app.add_flag(
-      "--plan", flags.plan,
-      "print memory (allocated, and live in each phase of a step) and communication, and end; "
-      "nothing is trained or allocated");
+  app.add_option(
+      "--print-value", flags.print_value,
+      "print the value that the file or --set gives this key, plainly, or its default, and end");
+  app.add_flag("--plan", flags.plan,
+               "print memory (allocated, and live in each phase of a step) and communication, and "
+               "end; nothing is trained or allocated");
   app.add_flag("--labels", flags.labels,
                "with --plan: name every tensor that is live at the peak of a step, not only the "
                "largest; with --json they are always named");
-  app.add_flag(
-      "--schedule", flags.schedule,
-      "with --plan: print what a micro-batch gathers, computes and reduces, in order; with "
-      "--json it is always there");
+  app.add_flag("--schedule", flags.schedule,
+               "with --plan: print what a micro-batch gathers, computes and reduces, in order; "
+               "with --json it is always there");
   app.add_option(
       "--simulate", flags.simulate,
       "a cluster file, or ranks=1024,cluster=FILE: run a step on a virtual clock, as ranks of that "
@@ -104,12 +100,11 @@ void check_local_rank(int flag) {
   if (flag < 0) return;
   const auto variable = zero::process_environment()("LOCAL_RANK");
   ZERO_CHECK(variable,
-             "--local_rank is {}, but LOCAL_RANK is not set; start zero_train by a "
-             "launcher that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
+             "--local_rank is {}, but LOCAL_RANK is not set; start zero_train by a launcher that "
+             "sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
              flag);
   ZERO_CHECK(*variable == std::to_string(flag),
-             "--local_rank is {}, and LOCAL_RANK {}; give both "
-             "one value, or leave the flag out",
+             "--local_rank is {}, and LOCAL_RANK {}; give both one value, or leave the flag out",
              flag, *variable);
 }
 
@@ -149,8 +144,7 @@ int main(int argc, char** argv) {
       "32), or a file of it, of mode 0600, in ZERO_JOB_SECRET_FILE.\n"
       "Status: 0; 1 for a fault, which is worth another try (launch/retry.sh); 78 if the same "
       "start will fail again: the command line or the configuration is wrong; 143 or 130 if told "
-      "to end. Of --plan 1 if it "
-      "does not fit. See docs/faults.md.",
+      "to end. Of --plan 1 if it does not fit. See docs/faults.md.",
       "zero_train"};
   zero::TrainFlags flags;
   std::optional<std::string> asked;

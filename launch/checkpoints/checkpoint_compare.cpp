@@ -2,18 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/message_text.h"
 #include "launch/checkpoints/checkpoint_tool.h"
 #include "weights/checkpoint_reader.h"
-#include "weights/hf/file_header.h"
 
 namespace zero::checkpoint_tool {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,7 +17,6 @@
 #include "base/message_text.h"
 #include "weights/checkpoint_reader.h"
 #include "weights/hf/advice.h"
-#include "weights/hf/file_header.h"
 
 namespace zero::checkpoint_tool {
 namespace {
@@ -108,11 +106,6 @@ Condition judge(files::FileSystem& files, const std::string& folder,
         std::max(answer.verdict, fault.damaged ? Answer::Verdict::no : Answer::Verdict::unknown);
   }
   return Condition::faulty;
-}
-
-/// Reads every byte of the checkpoint `folder`.
-Condition check_bytes(files::FileSystem& files, const std::string& folder, Answer& answer) {
-  return judge(files, folder, verify_checkpoint(files, folder), answer);
 }
 
 /// Warns of what is in the folder of a whole checkpoint, and not of it or not there.
@@ -225,7 +218,7 @@ Answer verify(files::FileSystem& files, const std::string& path) {
   check_folder(files, path);
   Answer answer;
   const auto check = [&](const std::string& folder) {
-    const Condition bytes = check_bytes(files, folder, answer);
+    const Condition bytes = judge(files, folder, verify_checkpoint(files, folder), answer);
     if (bytes != Condition::good) return bytes;
     answer.text += fmt::format("{}: every byte is as it was saved\n", folder);
     const CheckpointFailure failure =
@@ -274,7 +267,8 @@ Answer prune(files::FileSystem& files, const std::string& folder, const KeepStep
   for (const FoundCheckpoint& found : all) {
     if (std::ssize(good) == keep.last) break;
     if (!found.complete()) continue;
-    const Condition condition = check_bytes(files, found.path, answer);
+    const Condition condition =
+        judge(files, found.path, verify_checkpoint(files, found.path), answer);
     if (condition == Condition::gone) continue;
     kept.insert(found.name.step);
     if (condition == Condition::good) {

@@ -72,8 +72,7 @@ Batches::Batches(const TrainConfig& config, int rank)
   const std::int64_t sequences = train_->sequences(length_);
   ZERO_CHECK(sequences >= config.batch.train,
              "data.train: {} tokens in {} file(s) make {} sequences of {}, fewer than one batch of "
-             "{}; give more data, or smaller "
-             "train_batch_size, data.sequence_length or fewer ranks",
+             "{}; give more data, or smaller train_batch_size, data.sequence_length or fewer ranks",
              train_->count(), train_->files().size(), sequences, length_, config.batch.train);
   order_ = {.sequences = sequences,
             .micro_batches = config.batch.accumulation * config.data_ranks(),
@@ -93,8 +92,7 @@ void Batches::open_validation(const std::vector<std::string>& files, const Train
   validation_sequences_ = validation_->sequences(length_);
   ZERO_CHECK(validation_sequences_ > 0,
              "data.validation: {} tokens are shorter than one sequence of {} and its target; give "
-             "more data or a smaller "
-             "data.sequence_length",
+             "more data or a smaller data.sequence_length",
              validation_->count(), length_);
   if (config.run.validation_sequences > 0) {
     validation_sequences_ = std::min(validation_sequences_, config.run.validation_sequences);
@@ -121,17 +119,21 @@ void Batches::validation(std::span<const std::int64_t> rows, View inputs, View t
 
 std::vector<DataFile> Batches::files() const {
   std::vector<DataFile> all;
-  for (const TokenFile& file : train_->files()) all.push_back({"data.train", file});
-  if (!validation_) return all;
-  for (const TokenFile& file : validation_->files()) all.push_back({"data.validation", file});
+  const auto add = [&](const std::string& key, const TokenStream& stream) {
+    int number = 0;
+    for (const TokenFile& file : stream.files()) {
+      all.push_back({key, fmt::format("{}[{}]", key, number++), file});
+    }
+  };
+  add("data.train", *train_);
+  if (validation_) add("data.validation", *validation_);
   return all;
 }
 
 std::map<std::string, std::string> Batches::fingerprint() const {
   std::map<std::string, std::string> all;
-  std::map<std::string, int> numbers;
-  for (const auto& [key, file] : files()) {
-    all[fmt::format("{}[{}]", key, numbers[key]++)] = fmt::format(
+  for (const auto& [key, name, file] : files()) {
+    all[name] = fmt::format(
         "{} ({}, {})", file.path(), fingerprint_of(file),
         file.digest() == nullptr ? "no digest beside it" : "digest " + file.digest()->text());
   }

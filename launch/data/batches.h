@@ -20,6 +20,7 @@ struct TrainConfig;
 /// A file of a run's data, and the key that names it.
 struct DataFile {
   std::string key;
+  std::string name;  ///< "data.train[0]"
   const TokenFile& file;
 };
 
@@ -41,6 +42,7 @@ class Batches {
   /// For users: files of a folder that were left out, then files and tokens of each key, then files
   /// with the same tokens.
   const std::vector<std::string>& lines() const { return lines_; }
+  const TokenStream& train_stream() const { return *train_; }
   /// The files, those of data.train first.
   std::vector<DataFile> files() const;
   /// Hashes that identify the files, to compare ranks: of all bytes where a digest lies beside the

@@ -190,18 +190,14 @@ std::string identity_of_file(const std::string& path) {
   return fmt::format("{}:{}", status.st_dev, status.st_ino);
 }
 
-std::vector<std::string> paths_of(const std::vector<Found>& files) {
-  std::vector<std::string> paths;
-  for (const Found& file : files) paths.push_back(file.path);
-  return paths;
-}
-
 }  // namespace
 
 std::vector<std::string> expand_data_files(const std::vector<std::string>& names,
                                            const std::string& key) {
   std::vector<std::string> left_out;
-  return paths_of(find(names, key, left_out));
+  std::vector<std::string> paths;
+  for (Found& file : find(names, key, left_out)) paths.push_back(std::move(file.path));
+  return paths;
 }
 
 bool may_be_token_file(const std::string& path) {

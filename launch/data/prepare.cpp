@@ -12,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -345,22 +344,18 @@ PrepareReport prepare(const PrepareOptions& options, Console& console, files::Fi
 }
 
 std::vector<std::string> make_digests(const std::vector<std::string>& files) {
-  std::vector<std::string> token_files;
-  std::ranges::copy_if(files, std::back_inserter(token_files), may_be_token_file);
-  ZERO_CHECK(!token_files.empty(),
+  const std::atomic<bool> never{false};
+  std::vector<std::string> digests;
+  for (const std::string& file : files) {
+    if (!may_be_token_file(file)) continue;
+    digests.push_back(digest_path(file));
+    write_digest(digests.back(), digest_of(TokenFile(file, TokenFile::Digest::ignored), never));
+  }
+  ZERO_CHECK(!digests.empty(),
              "--digest: {} and the others are no token files by their names, but lie beside them; "
              "name the .bin files",
              files.front());
-  std::vector<std::string> digests;
-  for (const std::string& file : token_files) digests.push_back(make_digest(file));
   return digests;
-}
-
-std::string make_digest(const std::string& token_file) {
-  const std::atomic<bool> never{false};
-  write_digest(digest_path(token_file),
-               digest_of(TokenFile(token_file, TokenFile::Digest::ignored), never));
-  return digest_path(token_file);
 }
 
 }  // namespace zero

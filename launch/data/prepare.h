@@ -43,11 +43,9 @@ struct PrepareReport {
 PrepareReport prepare(const PrepareOptions& options, Console& console,
                       files::FileSystem& files = files::disk());
 
-/// Writes the digest of a token file that has none, or whose tokens were changed, beside the file.
-/// Returns its path.
-std::string make_digest(const std::string& token_file);
-/// The same for all of `files` that may be token files: what lies beside those, as a pattern finds
-/// it, is passed over. Throws zero::Error if none is left.
+/// Writes digests of token files that have none, or whose tokens were changed, beside the files:
+/// what lies beside those, as a pattern finds it, is passed over. Returns the digests' paths.
+/// Throws zero::Error if no token file is left.
 std::vector<std::string> make_digests(const std::vector<std::string>& files);
 
 }  // namespace zero

@@ -93,9 +93,7 @@ void PreparedSet::clear() {
 void PreparedSet::commit(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += name + "\n";
-  const auto file = files_.create(path_of(kNames), static_cast<std::int64_t>(text.size()));
-  file->write(0, std::as_bytes(std::span(text)));
-  file->sync();
+  write_text(files_, path_of(kNames), text);
   files_.sync_folder(staging_);
   files_.rename(staging_, folder_ + "/" + kDecided);
   files_.sync_folder(folder_);

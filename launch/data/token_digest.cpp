@@ -167,8 +167,7 @@ std::optional<TokenDigest> read_digest(const std::string& path) {
   if (std::optional<TokenDigest> digest = parsed(bytes)) return digest;
   fail(
       "{}: is no whole digest of a token file ({} bytes); make it again with zero_prepare "
-      "--digest, "
-      "or remove it",
+      "--digest, or remove it",
       path, bytes.size());
 }
 

@@ -83,8 +83,7 @@ std::int64_t token_bytes_of(const std::string& path, const Header& header) {
                                std::int64_t vocabulary) {
   fail(
       "{}: token {} has id {}, but model.vocabulary is {}; ids must be below it: use the model's "
-      "tokenizer or "
-      "raise model.vocabulary",
+      "tokenizer or raise model.vocabulary",
       file.path(), position, file.at(position), vocabulary);
 }
 
@@ -98,8 +97,7 @@ TokenFile::TokenFile(const std::string& path, Digest digest)
   const std::int64_t bytes = file_->size();
   ZERO_CHECK(bytes >= kTokenHeaderBytes,
              "{}: has {} bytes, expected at least the header's {}; it is no token file or was "
-             "truncated: make it "
-             "again with zero_prepare",
+             "truncated: make it again with zero_prepare",
              path, bytes, kTokenHeaderBytes);
   identity_ = identity_of(*file_);
   read_header(bytes);
@@ -114,8 +112,7 @@ void TokenFile::read_header(std::int64_t bytes) {
   count_ = header[2];
   ZERO_CHECK(bytes == file_bytes(),
              "{}: has {} bytes, expected {} for the {} tokens of its header; it was {}: make it "
-             "again with "
-             "zero_prepare",
+             "again with zero_prepare",
              path_, bytes, file_bytes(), count_, bytes < file_bytes() ? "truncated" : "extended");
 }
 
@@ -144,13 +141,12 @@ std::int64_t TokenFile::block_tokens() const {
 
 void TokenFile::check_block(std::int64_t block, std::span<const std::byte> bytes) const {
   const std::int64_t first = block * digest_->block / token_bytes_;
-  ZERO_CHECK(
-      block_hash(bytes) == digest_->blocks[static_cast<std::size_t>(block)],
-      "{}: tokens {} to {} are not those of {}: the file was changed or damaged behind its "
-      "digest; put it back as it was, or, if the change is meant, make the digest again with "
-      "zero_prepare --digest {}",
-      path_, first, first + static_cast<std::int64_t>(bytes.size()) / token_bytes_ - 1,
-      digest_path(path_), path_);
+  ZERO_CHECK(block_hash(bytes) == digest_->blocks[static_cast<std::size_t>(block)],
+             "{}: tokens {} to {} are not those of {}: the file was changed or damaged behind its "
+             "digest; put it back as it was, or, if the change is meant, make the digest again "
+             "with zero_prepare --digest {}",
+             path_, first, first + static_cast<std::int64_t>(bytes.size()) / token_bytes_ - 1,
+             digest_path(path_), path_);
 }
 
 void TokenFile::read(std::int64_t begin, std::span<std::uint32_t> tokens) const {
@@ -278,6 +274,11 @@ TokenStream::TokenStream(const std::vector<std::string>& paths) {
 
 std::int64_t TokenStream::sequences(std::int64_t length) const {
   return count_ == 0 ? 0 : (count_ - 1) / length;
+}
+
+TokenStream::Place TokenStream::place_of(std::int64_t position) const {
+  const std::size_t file = file_of(position);
+  return {files_[file], position - begins_[file]};
 }
 
 std::size_t TokenStream::file_of(std::int64_t position) const {

@@ -113,6 +113,12 @@ class TokenStream {
 
   std::int64_t count() const { return count_; }
   const std::vector<TokenFile>& files() const { return files_; }
+  struct Place {
+    const TokenFile& file;
+    std::int64_t token;  ///< of the file
+  };
+  /// Where a token of the stream is.
+  Place place_of(std::int64_t position) const;
   /// Whole sequences of `length` inputs and their targets: (tokens - 1) / length.
   std::int64_t sequences(std::int64_t length) const;
   /// Sequence `q`: inputs are tokens [q * T, q * T + T), T = inputs.size() = targets.size();

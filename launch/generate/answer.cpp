@@ -4,27 +4,16 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 namespace zero {
 namespace {
 
-std::string_view name_of(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::length:
-      return "length";
-    case FinishReason::end_token:
-      return "end_token";
-    case FinishReason::stopped:
-      return "stop";
-    case FinishReason::cancelled:
-      return "cancelled";
-    case FinishReason::failed:
-      return "failed";
-  }
-  return "";
-}
+/// By FinishReason.
+constexpr std::array<std::string_view, 5> kReasons{"length", "end_token", "stop", "cancelled",
+                                                   "failed"};
 
 }  // namespace
 
@@ -60,7 +49,7 @@ std::string Answer::json(LogProbabilities log_probabilities) const {
   nlohmann::ordered_json line{{"ids", ids_}};
   if (stream_) line["text"] = text_;
   if (log_probabilities == LogProbabilities::shown) line["log_probabilities"] = log_probabilities_;
-  line["reason"] = name_of(ended_->reason);
+  line["reason"] = kReasons.at(static_cast<std::size_t>(ended_->reason));
   if (!ended_->error.empty()) line["error"] = ended_->error;
   line["seconds"] = ended_->total;
   line["first_token_seconds"] = ended_->first_token;

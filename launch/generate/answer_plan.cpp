@@ -14,12 +14,19 @@
 #include "base/message_text.h"
 #include "inference/model_folder.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/generate/model_memory.h"
+#include "launch/plan/model_choice.h"
 #include "launch/process/quantity.h"
 #include "weights/hf/config.h"
 
 namespace zero {
 namespace {
+
+bool has_weight_files(const std::string& folder) {
+  const auto is_there = [&](const char* name) {
+    return files::disk().kind_of(folder + "/" + name) != files::PathKind::missing;
+  };
+  return is_there("model.safetensors") || is_there("model.safetensors.index.json");
+}
 
 /// A choice of what "auto" leaves open.
 struct WeightChoice {
@@ -37,7 +44,8 @@ class AnswerPlanner {
         stored_(needs.folder.empty() ? WeightFormat::plain : stored_format(needs.folder)) {
     ZERO_CHECK(!needs.requests.empty(), "a plan of no request; expected one at least");
     ZERO_CHECK(
-        flags_.keep.empty() || flags_.weights == "auto" || asked_format() != WeightFormat::plain,
+        flags_.keep.empty() || flags_.weights == "auto" ||
+            format_of(stored_) != WeightFormat::plain,
         "--keep {}: no matrix becomes codes; leave it out, or give --weights int8, nf4 or q4",
         flags_.keep.text());
     ZERO_CHECK(flags_.offload.folder.empty() || needs_.device == DeviceKind::cpu,
@@ -45,9 +53,7 @@ class AnswerPlanner {
                "weights in its own; give --device cpu, or leave it out: --weights nf4 takes least "
                "of a GPU",
                flags_.offload.folder);
-    check_files(needs_.folder, stored_, flags_.keep);
-    check_block("the model", decoder_);
-    check_codes(needs_.folder, stored_, flags_.keep);
+    check_model("the model", needs_.folder, decoder_, stored_, flags_.keep);
     if (!flags_.draft.empty() && flags_.draft != "prompt") open_draft();
   }
 
@@ -76,13 +82,15 @@ class AnswerPlanner {
   AnswerPlan chosen();
   AnswerPlan planned(const WeightChoice& candidate) const;
   InferenceOptions options_of(const WeightChoice& candidate, const AnswerPlan& plan) const;
-  void check_codes(const std::string& folder, WeightFormat stored, MatrixRoles keep) const;
   std::int64_t windows_of(const AnswerPlan& plan) const;
   void give_demand(AnswerPlan& plan) const;
-  void check_block(std::string_view model, const DecoderShape& decoder) const;
-  /// Of weights that are not "auto".
-  WeightFormat asked_format() const {
-    return flags_.weights.empty() ? stored_ : weight_format_from_name(flags_.weights);
+  void check_model(std::string_view model, const std::string& folder, const DecoderShape& decoder,
+                   WeightFormat stored, MatrixRoles keep) const;
+  /// What is asked for of a folder's weights: by default, and by "auto", their own format.
+  WeightFormat format_of(WeightFormat stored) const {
+    return flags_.weights.empty() || flags_.weights == "auto"
+               ? stored
+               : weight_format_from_name(flags_.weights);
   }
   bool fits(const AnswerPlan& plan) const { return plan.of_device() <= limit_; }
   /// Tokens of a cache that has so many blocks unless --cache-tokens says how many.
@@ -92,13 +100,13 @@ class AnswerPlanner {
   void size_cache(AnswerPlan& plan) const;
   void tell_cache(const AnswerPlan& plan) const;
   void tell_choice(const AnswerPlan& plan) const;
-  void check_files(const std::string& folder, WeightFormat stored, MatrixRoles keep) const;
 
   const AnswerNeeds& needs_;
   const GenerateFlags& flags_;
   const DecoderShape decoder_;
   const WeightFormat stored_;
   std::string draft_folder_;
+  WeightFormat draft_stored_ = WeightFormat::plain;
   DecoderShape draft_decoder_;
   std::int64_t limit_ = 0;
 };
@@ -109,26 +117,26 @@ void AnswerPlanner::open_draft() {
   ZERO_CHECK(draft_decoder_.vocabulary == decoder_.vocabulary,
              "--draft {}: has a vocabulary of {} tokens; expected the model's {}", flags_.draft,
              draft_decoder_.vocabulary, decoder_.vocabulary);
-  check_files(draft_folder_, stored_format(draft_folder_), {});
-  check_block("--draft", draft_decoder_);
-  check_codes(draft_folder_, stored_format(draft_folder_), {});
+  draft_stored_ = stored_format(draft_folder_);
+  check_model("--draft", draft_folder_, draft_decoder_, draft_stored_, {});
 }
 
-void AnswerPlanner::check_block(std::string_view model, const DecoderShape& decoder) const {
+void AnswerPlanner::check_model(std::string_view model, const std::string& folder,
+                                const DecoderShape& decoder, WeightFormat stored,
+                                MatrixRoles keep) const {
+  // Before anything is as large as config.json says. Of a plan without weights, that has to do.
+  if (!flags_.plan || (!folder.empty() && has_weight_files(folder))) {
+    ModelFolder(folder).check_format(format_of(stored), keep);
+  }
   const std::int64_t most = round_up(decoder.context, kCacheChunk);
   const std::int64_t block = flags_.block_tokens;
   ZERO_CHECK(block >= kCacheChunk && block <= most && block % kCacheChunk == 0,
              "--block-tokens {}: expected a multiple of {} up to {}: {} has a context of {} tokens",
              block, kCacheChunk, most, model, decoder.context);
-}
-
-// Of codes no others are made; of a plan, without their files too.
-void AnswerPlanner::check_codes(const std::string& folder, WeightFormat stored,
-                                MatrixRoles keep) const {
+  // Of codes no others are made; of a plan, without their files too.
   if (stored == WeightFormat::plain) return;
   if (needs_.device == DeviceKind::cuda) check_format_on_gpu(stored, "a GPU");
-  check_stored_format(folder, flags_.weights == "auto" ? stored : weight_format(flags_, folder),
-                      keep);
+  check_stored_format(folder, format_of(stored), keep);
 }
 
 // In the order in which they are tried: better answers first, then fewer tensor ranks, whose
@@ -136,10 +144,8 @@ void AnswerPlanner::check_codes(const std::string& folder, WeightFormat stored,
 std::vector<WeightChoice> AnswerPlanner::candidates() const {
   const DType dtype = dtype_from_name(flags_.dtype);
   std::vector<std::pair<DType, WeightFormat>> formats;
-  if (flags_.weights != "auto") {
-    formats.emplace_back(dtype, asked_format());
-  } else if (stored_ != WeightFormat::plain) {
-    formats.emplace_back(dtype, stored_);
+  if (flags_.weights != "auto" || stored_ != WeightFormat::plain) {
+    formats.emplace_back(dtype, format_of(stored_));
   } else {
     const DType least = flags_.gave("--dtype") ? dtype : DType::bf16;
     formats.emplace_back(dtype, WeightFormat::plain);
@@ -153,13 +159,8 @@ std::vector<WeightChoice> AnswerPlanner::candidates() const {
     degrees.clear();
     for (int tensor = 1; tensor <= needs_.world; ++tensor) {
       const int together = tensor * replicas_of(flags_, needs_.world, tensor);
-      if (needs_.world % together != 0 || needs_.world % tensor != 0) continue;
-      try {
-        decoder_.validate(tensor);
-        degrees.push_back(tensor);
-      } catch (const Error&) {
-        break;  // more ranks than heads, columns or tokens
-      }
+      const bool divides = needs_.world % together == 0 && needs_.world % tensor == 0;
+      if (divides && can_cut(decoder_, tensor)) degrees.push_back(tensor);
     }
   }
   std::vector<WeightChoice> all;
@@ -210,12 +211,9 @@ AnswerPlan AnswerPlanner::planned(const WeightChoice& candidate) const {
   if (!draft_folder_.empty()) {
     plan.draft_options = plan.options;
     InferenceOptions& draft = plan.draft_options;
-    if (flags_.weights != "auto") {
-      draft.weights = weight_format(flags_, draft_folder_);
-    } else if (const WeightFormat own = stored_format(draft_folder_); own != WeightFormat::plain) {
-      draft.weights = own;
-    }
-    if (stored_format(draft_folder_) != WeightFormat::plain) draft.keep = {};
+    const bool codes = draft_stored_ != WeightFormat::plain;
+    if (codes || flags_.weights != "auto") draft.weights = format_of(draft_stored_);
+    if (codes) draft.keep = {};
     draft.weight_group = stored_group(draft_folder_);
     draft.logit_rows = plan.options.requests;
     draft.request_tokens = std::min(draft.request_tokens, draft_decoder_.context);
@@ -348,15 +346,6 @@ void AnswerPlanner::tell_choice(const AnswerPlan& plan) const {
   needs_.tell(plan.shortage.empty() ? fmt::format("{}, the first that fits {} of a rank{}", text,
                                                   size_text(limit_), left_of_gpu_text(plan, flags_))
                                     : text + ", the smallest; none fits");
-}
-
-// Before anything is as large as config.json says. Of a plan without weights, that has to do.
-void AnswerPlanner::check_files(const std::string& folder, WeightFormat stored,
-                                MatrixRoles keep) const {
-  if (flags_.plan && (folder.empty() || !has_weight_files(folder))) return;
-  check_weight_files(
-      folder,
-      {.weights = flags_.weights == "auto" ? stored : weight_format(flags_, folder), .keep = keep});
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include "base/error.h"
 #include "collectives/agreement.h"
@@ -14,15 +13,6 @@
 #include "launch/watch/run_faults.h"
 
 namespace zero {
-namespace {
-
-View view_of(std::string& text) {
-  auto* const bytes = reinterpret_cast<std::uint8_t*>(text.data());
-  return View::of(std::span(bytes, text.size()));
-}
-
-}  // namespace
-
 AnswerRanks::AnswerRanks(Communicator& world, Device* device, int replicate, int tensor,
                          RunFaults* faults)
     : world_(world), device_(device), faults_(faults) {
@@ -64,7 +54,9 @@ std::string AnswerRanks::share(std::string text) {
   host_broadcast(world_, *device_, View::of(std::span(&bytes, 1)), 0,
                  {.purpose = "size of a text"});
   text.resize(static_cast<std::size_t>(bytes));
-  if (bytes > 0) host_broadcast(world_, *device_, view_of(text), 0, {.purpose = "text"});
+  if (bytes == 0) return text;
+  auto* const data = reinterpret_cast<std::uint8_t*>(text.data());
+  host_broadcast(world_, *device_, View::of(std::span(data, text.size())), 0, {.purpose = "text"});
   return text;
 }
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -25,19 +26,27 @@
 #include "launch/generate/offload_text.h"
 #include "launch/watch/process_faults.h"
 #include "launch/watch/run_faults.h"
-#include "weights/hf/config.h"
 
 namespace zero {
 
+namespace {
+
+/// In the order in which they travel.
+template <typename Accepted>
+auto prompt_fields(Accepted& prompt) {
+  auto& request = prompt.request;
+  auto& sampling = request.sampling;
+  return std::tie(request.prompt, request.max_tokens, request.end_tokens, request.priority,
+                  sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p,
+                  sampling.repetition_penalty, sampling.seed, prompt.stop, prompt.where,
+                  prompt.number);
+}
+
+}  // namespace
+
 std::string encoded(const std::vector<AcceptedPrompt>& prompts) {
   auto all = nlohmann::json::array();
-  for (const AcceptedPrompt& each : prompts) {
-    const GenerationRequest& request = each.request;
-    const Sampling& sampling = request.sampling;
-    all.push_back({request.prompt, request.max_tokens, request.end_tokens, request.priority,
-                   sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p,
-                   sampling.repetition_penalty, sampling.seed, each.stop, each.where, each.number});
-  }
+  for (const AcceptedPrompt& each : prompts) all.push_back(prompt_fields(each));
   std::string bytes;
   nlohmann::json::to_cbor(all, bytes);
   return bytes;
@@ -46,23 +55,9 @@ std::string encoded(const std::vector<AcceptedPrompt>& prompts) {
 std::vector<AcceptedPrompt> decoded_prompts(std::string_view bytes) {
   std::vector<AcceptedPrompt> prompts;
   for (const nlohmann::json& each : nlohmann::json::from_cbor(bytes)) {
-    AcceptedPrompt prompt;
     std::size_t next = 0;
-    const auto take = [&](auto& field) { each.at(next++).get_to(field); };
-    take(prompt.request.prompt);
-    take(prompt.request.max_tokens);
-    take(prompt.request.end_tokens);
-    take(prompt.request.priority);
-    take(prompt.request.sampling.temperature);
-    take(prompt.request.sampling.top_k);
-    take(prompt.request.sampling.top_p);
-    take(prompt.request.sampling.min_p);
-    take(prompt.request.sampling.repetition_penalty);
-    take(prompt.request.sampling.seed);
-    take(prompt.stop);
-    take(prompt.where);
-    take(prompt.number);
-    prompts.push_back(std::move(prompt));
+    std::apply([&](auto&... field) { (each.at(next++).get_to(field), ...); },
+               prompt_fields(prompts.emplace_back()));
   }
   return prompts;
 }

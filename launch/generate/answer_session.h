@@ -21,7 +21,6 @@
 #include "launch/generate/answer_printer.h"
 #include "launch/generate/answer_ranks.h"
 #include "launch/generate/prompt_encoder.h"
-#include "launch/process/device_choice.h"
 #include "launch/process/signals.h"
 #include "launch/telemetry/output.h"
 

@@ -11,17 +11,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <utility>
 
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "base/message_text.h"
 #include "launch/config/checked_value.h"
 #include "launch/config/configuration.h"
-#include "launch/config/option.h"
 #include "launch/config/similar_names.h"
 #include "launch/generate/generate_flags.h"
-#include "launch/generate/inference_keys.h"
 
 namespace zero {
 namespace {
@@ -294,11 +291,10 @@ class InferenceSettings {
     number("intra_op_parallelism", file.queue.threads);
     number("single_submit", file.queue.one_by_one);
     number("overlap_events", file.overlap_events);
-    ZERO_CHECK(file.block_bytes % TierFile::kBlock == 0,
-               "{}: aio.block_size is {}, expected a multiple of {}, in which disks are read; give "
-               "{}",
-               path_, file.block_bytes, TierFile::kBlock,
-               round_up(file.block_bytes, TierFile::kBlock));
+    ZERO_CHECK(
+        file.block_bytes % TierFile::kBlock == 0,
+        "{}: aio.block_size is {}, expected a multiple of {}, in which disks are read; give {}",
+        path_, file.block_bytes, TierFile::kBlock, round_up(file.block_bytes, TierFile::kBlock));
   }
 
   /// Empty: not given.

@@ -5,9 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "launch/config/option.h"
+
 namespace zero {
 
 struct GenerateFlags;
+
+/// Every key of a configuration of DeepSpeed's inference that is known, and what is done with it.
+const std::vector<Option>& inference_keys();
+
+/// The table's name of a key: init_inference() and older versions call some otherwise.
+std::string inference_key(std::string path);
 
 /// Reads a configuration that was written for DeepSpeed's inference: ds.json of ZeRO-Inference
 /// (zero_optimization, bf16, fp16) or the arguments of init_inference(). Puts its values where

@@ -20,12 +20,6 @@
 #include "weights/hf/advice.h"
 
 namespace zero {
-namespace {
-
-std::string_view name_of_role(MatrixRole role) { return name_of(role); }
-
-}  // namespace
-
 nlohmann::json parse_template_values(std::string_view text) {
   constexpr const char* kFlag = "--chat-template-kwargs";
   nlohmann::json values = parse_json_text(text, kFlag);
@@ -42,7 +36,8 @@ MatrixRoles parse_kept_matrices(std::string_view names) {
   while (true) {
     const std::size_t comma = std::min(names.find(','), names.size());
     const std::string name(names.substr(0, comma));
-    const auto* const role = std::ranges::find(kMatrixRoles, name, name_of_role);
+    const auto* const role =
+        std::ranges::find(kMatrixRoles, name, [](MatrixRole each) { return name_of(each); });
     if (role == kMatrixRoles.end()) {
       fail("--keep: \"{}\" is no matrix of a model{}; expected some of {}", printable_line(name),
            did_you_mean(name, known), fmt::join(known, ", "));

@@ -1,12 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/generate/inference_keys.h"
-
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <utility>
 
+#include "launch/generate/deepspeed_inference.h"
 #include "tiers/tier_file.h"
 
 namespace zero {

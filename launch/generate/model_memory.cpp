@@ -9,26 +9,9 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "inference/model_folder.h"
-#include "launch/generate/generate_flags.h"
 #include "launch/process/quantity.h"
-#include "weights/hf/config.h"
 
 namespace zero {
-WeightFormat weight_format(const GenerateFlags& flags, const std::string& folder) {
-  return flags.weights.empty() ? stored_format(folder) : weight_format_from_name(flags.weights);
-}
-
-bool has_weight_files(const std::string& folder) {
-  const auto is_there = [&](const char* name) {
-    return files::disk().kind_of(folder + "/" + name) != files::PathKind::missing;
-  };
-  return is_there("model.safetensors") || is_there("model.safetensors.index.json");
-}
-
-// A configuration that its files do not fit is refused before anything is as large as it says.
-void check_weight_files(const std::string& folder, const InferenceOptions& options) {
-  ModelFolder(folder).check_format(options.weights, options.keep);
-}
 
 PlannedModel plan_model(const std::string& folder, const InferenceOptions& options,
                         const PlannedRanks& ranks) {

@@ -10,18 +10,6 @@
 
 namespace zero {
 
-struct GenerateFlags;
-
-/// The format of matrices that flags.weights, which is not "auto", asks for; by default the
-/// folder's own.
-WeightFormat weight_format(const GenerateFlags& flags, const std::string& folder);
-
-/// Throws zero::Error naming file, field or tensor if the headers of the folder's files of weights
-/// do not fit its config.json or the options; the weights are not read.
-void check_weight_files(const std::string& folder, const InferenceOptions& options);
-/// Whether the folder has files of weights, beside its config.json.
-bool has_weight_files(const std::string& folder);
-
 /// Memory of a rank of a model in a Hugging Face folder, from a plan that takes none.
 struct PlannedModel {
   std::int64_t bytes = 0;

@@ -14,7 +14,6 @@
 #include "base/message_text.h"
 #include "base/utf8.h"
 #include "text/chat_template.h"
-#include "weights/hf/advice.h"
 #include "weights/hf/config.h"
 #include "weights/text_file.h"
 
@@ -23,13 +22,6 @@ namespace zero {
 namespace fs = std::filesystem;
 
 namespace {
-
-std::tm local_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm time{};
-  ::localtime_r(&now, &time);
-  return time;
-}
 
 void check_utf8(std::string_view text, const std::string& where) {
   if (const auto offset = first_invalid_utf8(text)) {
@@ -67,7 +59,9 @@ Prompt::Ids named(const std::string& where, const Encode& encode) {
 }  // namespace
 
 PromptEncoder::PromptEncoder(const std::string& folder, const std::string& tokenizer)
-    : folder_(folder), now_(local_time()) {
+    : folder_(folder) {
+  const std::time_t now = std::time(nullptr);
+  ::localtime_r(&now, &now_);
   const DecoderShape shape = read_hf_model(folder).shape;
   vocabulary_ = shape.vocabulary;
   context_ = shape.context;

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "engine/sharding.h"
+#include "launch/plan/model_choice.h"
 #include "model/kept_inputs.h"
 
 namespace zero {
@@ -31,16 +32,6 @@ std::string words(const RecomputeChoice& choice, char between) {
   return choice.kind < RecomputeChoice::Kind::interval
              ? name
              : fmt::format("{}{}{}", name, between, choice.count);
-}
-
-/// Whether the tensor axis can cut every layer.
-bool can_cut(const DecoderShape& model, int ranks) {
-  try {
-    model.validate(ranks);
-  } catch (const Error&) {
-    return false;
-  }
-  return true;
 }
 
 /// Whether ranks that hold the same heads would have the same blocks of 8-bit moments.

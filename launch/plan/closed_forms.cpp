@@ -87,8 +87,8 @@ class ClosedForms::Account {
     at(use.ledger, of) += bytes;
     if (gpu_) use.host += bytes;
   }
-  /// Of values below the device's memory.
-  void take_away(Tier tier, MemoryClass of, std::int64_t bytes, std::int64_t count) {
+  void take_in(Tier tier, MemoryClass of, std::int64_t bytes, std::int64_t count) {
+    if (tier == Tier::device) return take(of, bytes, count);
     if (tier == Tier::host) return take_host(of, bytes * count);
     at(use.file, of) += round_up(bytes, TierFile::kBlock) * count;
   }
@@ -174,10 +174,7 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
   const bool fp32 = candidate.compute == DType::fp32;
   const Offload& offload = candidate.offload;
   const auto take_state = [&](std::int64_t bytes, std::int64_t count) {
-    if (offload.optimizer == Tier::device) {
-      return account.take(MemoryClass::optimizer, bytes, count);
-    }
-    account.take_away(offload.optimizer, MemoryClass::optimizer, bytes, count);
+    account.take_in(offload.optimizer, MemoryClass::optimizer, bytes, count);
   };
   const Windows& arena = windows(candidate);
   for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
@@ -190,7 +187,7 @@ void ClosedForms::add_states(const Candidate& candidate, Account& account) {
     take_of(MemoryClass::parameters, e * l.padded(), whole);
     const std::int64_t away = arena.away[k];
     take_of(MemoryClass::parameters, e * l.shard(), kind.count - whole - away);
-    account.take_away(offload.parameters, MemoryClass::parameters, e * l.shard(), away);
+    account.take_in(offload.parameters, MemoryClass::parameters, e * l.shard(), away);
     take_of(MemoryClass::parameters, e * l.tail(), kind.count - whole);
     take_of(MemoryClass::gradients, e * (candidate.stage < 2 ? l.padded() : l.shard()), kind.count);
     take_of(MemoryClass::gradients, kFp32 * l.shard(), kind.count * candidate.partial_sums());

@@ -1,9 +1,16 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/schedule.h"
+#include "engine/whole_units.h"
 #include "launch/plan/closed_forms.h"
 #include "launch/train/memory_fit.h"
 
-// What a rank computes and sends.
+// What a rank gathers, what it keeps of parameters beside the windows of that, and what it computes
+// and sends.
 namespace zero {
 namespace {
 
@@ -11,6 +18,111 @@ namespace {
 double passed(double bytes, int n) { return bytes * (n - 1) / n; }
 
 }  // namespace
+
+/// schedule_input() of engine_seal.cpp.
+UnitSize ClosedForms::size_of_unit(const Candidate& candidate, const UnitKind& kind) const {
+  UnitSize size;
+  const std::int64_t e = size_of(candidate.compute);
+  if (candidate.stage == 3) size.gathered_elements = kind.layout.tail_begin();
+  size.gathered_bytes = size.gathered_elements * e;
+  const bool fp32 = candidate.compute == DType::fp32;
+  const bool rounded_first = kind.sums_uses && !fp32;
+  const bool direct = candidate.stage <= 1 && !rounded_first &&
+                      (candidate.accumulation == 1 || !fp32);  // Sharding::direct_gradients
+  if (direct) return size;
+  size.gradient_elements = kind.layout.padded();
+  size.gradient_bytes = size.gradient_elements * (kind.sums_uses ? size_of(DType::fp32) : e);
+  return size;
+}
+
+/// The inputs of both schedules, with every unit gathered that has large parameters.
+ScheduleInputs ClosedForms::schedule_inputs(const Candidate& candidate) {
+  ScheduleInput training{of_model(candidate).order, {}, base_.engine.limits};
+  for (const UnitKind& kind : kinds(candidate)) {
+    training.units.insert(training.units.end(), static_cast<std::size_t>(kind.count),
+                          size_of_unit(candidate, kind));
+  }
+  return with_evaluation(std::move(training));
+}
+
+/// EngineCore::lay_out_units(): stage 3 keeps units whole that are cheaper so.
+void ClosedForms::keep_whole_units(const Candidate& candidate, ScheduleInputs& inputs,
+                                   Windows& windows) {
+  const ScheduleLimits& limits = base_.engine.limits;
+  const std::int64_t e = size_of(candidate.compute);
+  std::vector<KeptBytes> kept;
+  std::vector<std::size_t> kind_of;
+  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
+    const UnitKind& kind = kinds(candidate)[k];
+    const FlatLayout& l = kind.layout;
+    const bool small = l.tail_begin() == 0;
+    const std::int64_t shard = candidate.offload.parameters == Tier::device ? l.shard() : 0;
+    const std::int64_t sharded = small ? l.padded() : shard + l.tail();
+    kept.insert(kept.end(), static_cast<std::size_t>(kind.count), {e * sharded, e * l.padded()});
+    kind_of.insert(kind_of.end(), static_cast<std::size_t>(kind.count), k);
+    if (small) windows.whole[k] = kind.count;
+  }
+  if (limits.prefetch_elements || limits.persistence_threshold) return;
+  const std::vector<bool> whole = choose_whole_units(inputs, kept);
+  for (std::size_t unit = 0; unit < whole.size(); ++unit) {
+    if (!whole[unit] || inputs.training.units[unit].gathered_elements == 0) continue;
+    ++windows.whole[kind_of[unit]];
+    for (ScheduleInput* input : {&inputs.training, &inputs.evaluation}) {
+      input->units[unit].gathered_elements = input->units[unit].gathered_bytes = 0;
+    }
+  }
+}
+
+/// The sharded units but those that fit into TierOptions::parameters_in_memory.
+void ClosedForms::put_away(const Candidate& candidate, Windows& windows) {
+  std::int64_t room = base_.engine.tiers.parameters_in_memory;
+  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
+    const UnitKind& kind = kinds(candidate)[k];
+    const std::int64_t shard = kind.layout.shard();
+    const std::int64_t fitting = std::min(kind.count - windows.whole[k], room / shard);
+    room -= fitting * shard;
+    windows.away[k] = kind.count - windows.whole[k] - fitting;
+  }
+}
+
+/// What gathers of a micro-batch bring together, and what they take from below the device's memory:
+/// of equal units the last are there.
+void ClosedForms::count_gathers(const Candidate& candidate, const ScheduleInput& input,
+                                const Schedule& training, Windows& windows) {
+  std::vector<std::int64_t> fetched;  // of each unit
+  for (std::size_t k = 0; k < kinds(candidate).size(); ++k) {
+    const UnitKind& kind = kinds(candidate)[k];
+    const std::int64_t part = std::min(kind.layout.shard(), kind.layout.tail_begin());
+    fetched.insert(fetched.end(), static_cast<std::size_t>(kind.count - windows.away[k]), 0);
+    fetched.insert(fetched.end(), static_cast<std::size_t>(windows.away[k]), part);
+  }
+  for (const Window& window : training.windows) {
+    if (window.kind == Window::Kind::gradients) continue;
+    const auto unit = static_cast<std::size_t>(window.unit);
+    windows.gathered_elements += input.units[unit].gathered_elements;
+    windows.fetched_elements += fetched[unit];
+  }
+}
+
+const ClosedForms::Windows& ClosedForms::windows(const Candidate& candidate) {
+  const bool grouped = candidate.recompute.kind == RecomputeChoice::Kind::groups;
+  const bool away = candidate.offload.parameters != Tier::device;
+  const auto [found, made] = windows_.try_emplace(
+      {candidate.stage, candidate.mesh.tensor, rank_, candidate.mesh.shard, candidate.compute,
+       candidate.accumulation == 1, grouped ? candidate.recompute.count : 0,
+       moment_block(candidate.moments), away});
+  Windows& windows = found->second;
+  if (!made) return windows;
+  ScheduleInputs inputs = schedule_inputs(candidate);
+  if (candidate.stage == 3) keep_whole_units(candidate, inputs, windows);
+  if (away) put_away(candidate, windows);
+  const Schedule training = make_schedule(inputs.training);
+  windows.parameters =
+      std::max(training.gradients_begin, make_schedule(inputs.evaluation).gradients_begin);
+  windows.gradients = std::max<std::int64_t>(training.arena_bytes - training.gradients_begin, 0);
+  count_gathers(candidate, inputs.training, training, windows);
+  return windows;
+}
 
 /// What a step reads of the states in a tier for their update, and writes behind it. Masters and
 /// moments pass both ways; a compute copy is written, but in fp32 it is the master.

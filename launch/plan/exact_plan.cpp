@@ -8,32 +8,23 @@
 #include "ops/ops.h"
 
 namespace zero {
-namespace {
-
-/// The engine's plan of a rank. What is live in each phase is not asked for: that goes through all
-/// micro-batches of a step (make_plan()).
-ExactPlan plan_rank(const TrainConfig& config, int rank, BackendKind backend) {
-  const auto device = planned_device(config);
-  const auto ranks = planning::communicator(rank, config.world, backend, device.get());
-  Mesh mesh(*ranks, config.mesh);
-  TrainingState state(config, mesh, *device);
-  return {MemoryUse::of(*device), step_traffic(state, config.batch.accumulation)};
-}
-
-}  // namespace
-
 std::unique_ptr<Device> planned_device(const TrainConfig& config,
                                        const planning::ClockOptions& clock) {
   return config.run.device == DeviceKind::cuda ? plan_gpu(clock)
                                                : plan_device(config, MemorySpace::host, clock);
 }
 
+// What is live in each phase is not asked for: that goes through all micro-batches of a step
+// (make_plan()).
 ExactPlan exact_plan(const TrainConfig& config, BackendKind backend) {
   ExactPlan plan;
   for (const int rank : planned_ranks(config)) {
-    const ExactPlan other = plan_rank(config, rank, backend);
-    if (rank == 0) plan.traffic = other.traffic;
-    plan.memory = plan.memory.larger(other.memory);
+    const auto device = planned_device(config);
+    const auto ranks = planning::communicator(rank, config.world, backend, device.get());
+    Mesh mesh(*ranks, config.mesh);
+    TrainingState state(config, mesh, *device);
+    plan.memory = plan.memory.larger(MemoryUse::of(*device));
+    if (rank == 0) plan.traffic = step_traffic(state, config.batch.accumulation);
   }
   return plan;
 }

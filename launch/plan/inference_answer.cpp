@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/message_text.h"
 #include "inference/model_folder.h"
+#include "launch/plan/model_choice.h"
 #include "launch/process/quantity.h"
 #include "launch/train/plan.h"
 
@@ -52,19 +53,14 @@ std::vector<MeshShape> shapes_of(const InferenceQuestion& question) {
   std::vector<MeshShape> all;
   for (int tensor = 1; tensor <= world; ++tensor) {
     const bool asked = question.tensors.empty() || std::ranges::count(question.tensors, tensor) > 0;
-    if (world % tensor != 0 || !asked) continue;
-    try {
-      question.model.validate(tensor);
-    } catch (const Error&) {
-      break;  // more ranks than heads, columns or tokens
-    }
+    if (world % tensor != 0 || !asked || !can_cut(question.model, tensor)) continue;
     const int groups = world / tensor;
     all.push_back({.replicate = groups, .shard = 1, .tensor = tensor});
     if (groups > 1) all.push_back({.replicate = 1, .shard = groups, .tensor = tensor});
   }
   ZERO_CHECK(!all.empty(),
-             "--tensor {}: expected divisors of {} that leave each of the model's {} heads "
-             "and {} intermediate columns a share{}",
+             "--tensor {}: expected divisors of {} that leave each of the model's {} heads and {} "
+             "intermediate columns a share{}",
              fmt::join(question.tensors, ","), counted(world, "rank"), question.model.heads,
              question.model.intermediate,
              question.machine.kind == DeviceKind::cuda ? "; a GPU answers alone" : "");
@@ -193,8 +189,7 @@ std::string text_of(const InferenceAnswer& answer) {
   const Machine& machine = question.machine;
   const bool gpu = machine.kind == DeviceKind::cuda;
   std::string text = fmt::format(
-      "{}: {} parameters; {} of {} tokens at once{}; cache of {} in blocks of {} tokens; "
-      "{}\n\n",
+      "{}: {} parameters; {} of {} tokens at once{}; cache of {} in blocks of {} tokens; {}\n\n",
       question.model_text, question.model.parameter_count(),
       counted(question.flags.requests, "request"), fmt::join(question.tokens, ", "),
       gpu ? "" : ", of each tensor group",
@@ -211,8 +206,7 @@ std::string text_of(const InferenceAnswer& answer) {
   text += fmt::format(
       "\nas zero_generate --plan: bytes of the first rank (no other takes more), planned by the "
       "engine itself; memory: what the limit bounds{}.{}\nat most: requests of the longest kind "
-      "that "
-      "the memory holds at once, of {} that may be asked for{}\n",
+      "that the memory holds at once, of {} that may be asked for{}\n",
       left_out_text(machine),
       files ? fmt::format("\nfile: a rank's part of the blocks, in {}, beside memory; each pass "
                           "reads it once.",

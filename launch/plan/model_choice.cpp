@@ -154,6 +154,15 @@ DecoderShape model_of(const std::string& text, ModelCodes codes) {
       fmt::join(published_names(), ", "), hub_advice(text));
 }
 
+bool can_cut(const DecoderShape& model, int ranks) {
+  try {
+    model.validate(ranks);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
 std::string model_folder_of(const std::string& text) {
   const std::filesystem::path path(text);
   if (std::filesystem::is_directory(path)) return text;

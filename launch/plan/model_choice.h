@@ -19,6 +19,9 @@ enum class ModelCodes : std::uint8_t { refused, read };
 /// Throws zero::Error with what was found and expected, and the nearest name.
 DecoderShape model_of(const std::string& text, ModelCodes codes = ModelCodes::refused);
 
+/// Whether so many tensor ranks can have a share of every layer: of heads, columns and tokens.
+bool can_cut(const DecoderShape& model, int ranks);
+
 /// The folder whose config.json is the model of --model; empty: it has none.
 std::string model_folder_of(const std::string& text);
 

@@ -5,27 +5,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "launch/plan/exact_plan.h"
 #include "launch/train/memory_fit.h"
 
 namespace zero {
-namespace {
-
-/// Bytes that a rank sends to other hosts, and within its own.
-struct SentBytes {
-  double between = 0;
-  double within = 0;
-};
-SentBytes sent_bytes(const StepWork& work, const Candidate& candidate, const Machine& machine) {
-  SentBytes sum;
-  for (const Axis axis : kAllAxes) {
-    (machine.leaves_host(axis, candidate.mesh) ? sum.between : sum.within) += work.along(axis);
-  }
-  return sum;
-}
-
-}  // namespace
-
 std::int64_t host_bytes(const MemoryUse& fullest, const Machine& machine) {
   return machine.kind == DeviceKind::cuda ? fullest.on_host() * machine.devices : 0;
 }
@@ -59,7 +41,12 @@ Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, Clos
   row.step_seconds = step_seconds(row.work, candidate, question.machine);
   const double tokens = row.tokens = static_cast<double>(candidate.sequences() * question.sequence);
   const double ranks = question.machine.world();
-  const SentBytes bytes = sent_bytes(row.work, candidate, question.machine);
+  double between_hosts = 0;
+  double within_hosts = 0;
+  for (const Axis axis : kAllAxes) {
+    const bool leaves = question.machine.leaves_host(axis, candidate.mesh);
+    (leaves ? between_hosts : within_hosts) += row.work.along(axis);
+  }
   row.cost = {.seconds = row.step_seconds > 0 || !question.machine.has_some_rates()
                              ? row.step_seconds * ranks / tokens
                              : std::numeric_limits<double>::infinity(),
@@ -69,8 +56,8 @@ Ranked ranked(const TrainingQuestion& question, const Candidate& candidate, Clos
               .fp32 = candidate.compute == DType::fp32,
               .filed = row.work.filed * ranks / tokens,
               .copied = row.work.copied * ranks / tokens,
-              .between_hosts = bytes.between * ranks / tokens,
-              .within_hosts = bytes.within * ranks / tokens};
+              .between_hosts = between_hosts * ranks / tokens,
+              .within_hosts = within_hosts * ranks / tokens};
   return row;
 }
 

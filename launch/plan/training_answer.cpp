@@ -20,11 +20,6 @@ constexpr std::size_t kTooLarge = 3;
 
 using Progress = std::function<void(const std::string&)>;
 
-std::int64_t exact_bytes(const TrainingQuestion& question, const Candidate& candidate) {
-  const TrainConfig config = config_of(question, candidate);
-  return exact_plan(config, question.machine.backend()).memory.bounded();
-}
-
 /// "optimizer states and parameters": what a row has in a tier; empty: nothing.
 std::string what_is_in(Tier tier, const Candidate& candidate) {
   std::vector<std::string> what;
@@ -47,8 +42,8 @@ void note_tiers(const Machine& machine, PlannedRow& row) {
   const std::string filed = what_is_in(Tier::file, c);
   if (!filed.empty()) {
     row.notes.push_back(
-        fmt::format("{} are in a rank's file of {}; a step reads and writes {}; no "
-                    "estimate of time counts that",
+        fmt::format("{} are in a rank's file of {}; a step reads and writes {}; no estimate of "
+                    "time counts that",
                     filed, size_text(sum_of(memory.file)), bytes(row.ranked.work.filed)));
   }
   if (machine.kind == DeviceKind::cpu) return;
@@ -56,8 +51,7 @@ void note_tiers(const Machine& machine, PlannedRow& row) {
   if (filed.empty() && hosted.empty()) return;
   row.notes.push_back(
       fmt::format("{} in pinned host memory: {} of a rank, {} of all ranks of a host{}; a step "
-                  "copies {} between a "
-                  "GPU and its host; no estimate of time counts that",
+                  "copies {} between a GPU and its host; no estimate of time counts that",
                   hosted.empty() ? "windows of files are" : hosted + " are",
                   size_text(memory.on_host()), size_text(host_bytes(memory, machine)),
                   machine.host_memory == 0 ? ", which limits no row without --host-memory"
@@ -74,10 +68,9 @@ PlannedRow planned_row(const TrainingQuestion& question, const Ranked& row, Clos
   planned.plain = forms.memory(plain_of(c)).bounded();
   note_tiers(question.machine, planned);
   if (const int sums = c.partial_sums(); sums > 0) {
-    planned.notes.push_back(
-        fmt::format("accumulation of {} keeps {} of each gradient, {} B a parameter "
-                    "over a shard axis of {}",
-                    c.accumulation, counted(sums, "partial sum"), 4 * sums, c.mesh.shard));
+    planned.notes.push_back(fmt::format(
+        "accumulation of {} keeps {} of each gradient, {} B a parameter over a shard axis of {}",
+        c.accumulation, counted(sums, "partial sum"), 4 * sums, c.mesh.shard));
   }
   return planned;
 }
@@ -90,7 +83,8 @@ void note_lower_stage(const TrainingQuestion& question, PlannedRow& row) {
     Candidate lower = row.ranked.candidate;
     lower.stage = stage;
     lower.offload.parameters = Tier::device;
-    const std::int64_t bytes = exact_bytes(question, lower);
+    const std::int64_t bytes =
+        exact_plan(config_of(question, lower), question.machine.backend()).memory.bounded();
     if (bytes > row.bytes) continue;
     row.notes.push_back(
         fmt::format("stage {} takes {}, no more than stage {} with {}: the lower stage sends less",

@@ -18,8 +18,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kRowFormat =
-    "{:>3} {:>5} {:>5} x {:<5} {:<11} {:<13} {:<7} {:<5} {:>10}  {:<32} {:>17}  {:<34} {:>9} "
-    "{:>8}";
+    "{:>3} {:>5} {:>5} x {:<5} {:<11} {:<13} {:<7} {:<5} {:>10}  {:<32} {:>17}  {:<34} {:>9} {:>8}";
 /// Behind that, where rows have values below the device's memory.
 constexpr const char* kBelowFormat = "  {:<16}  {:>23} {:>10}";
 
@@ -189,8 +188,7 @@ std::string text_of(const TrainingAnswer& answer) {
   const TrainingQuestion& question = answer.question;
   const Machine& machine = question.machine;
   std::string text = fmt::format(
-      "{}: {} parameters; sequences of {}; {}\n{}, {} of them fit by closed "
-      "forms\n{}\n\n",
+      "{}: {} parameters; sequences of {}; {}\n{}, {} of them fit by closed forms\n{}\n\n",
       question.model_text, question.model.parameter_count(), counted(question.sequence, "token"),
       machine.text(), counted(answer.candidates, "candidate"), answer.fitting, order_text(machine));
   if (!answer.rows.empty()) text += rows_text(answer.rows, question);

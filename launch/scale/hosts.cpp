@@ -69,9 +69,7 @@ void add_line(std::vector<RankHost>& hosts, std::string line, const std::string&
       known = known && (key == "max_slots" || key == "max-slots");
     }
   }
-  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0) {
-    line.pop_back();
-  }
+  line.erase(line.find_last_not_of(" \t\r\n\v\f") + 1);
   if (known && !ranks && line.find_first_of(" \t") == std::string::npos) {
     return add_with_colon(hosts, name, place);
   }

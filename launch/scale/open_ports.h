@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/descriptor.h"
-#include "launch/scale/rank_facts.h"
+#include "launch/rendezvous/host_addresses.h"
 
 namespace zero {
 

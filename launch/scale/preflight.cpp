@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <future>
 #include <memory>
@@ -18,6 +17,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/file_text.h"
 #include "base/random_hex.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
@@ -122,13 +122,6 @@ PreflightLine ports_line(Gather& gather, const RanksOfHosts& hosts, int mine,
               "group that has itself as source, the hosts' firewalls)"};
 }
 
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 PreflightLine folder_line(Gather& gather, const RanksOfHosts& hosts, int mine,
                           const std::string& folder) {
   const auto path_of = [&](const std::string& name) {
@@ -154,10 +147,10 @@ PreflightLine folder_line(Gather& gather, const RanksOfHosts& hosts, int mine,
     const nlohmann::json& other = written[static_cast<std::size_t>(hosts.first_rank(host))];
     if (!other.at(1).empty()) continue;  // it says so itself
     const auto expected = other.at(0).get<std::string>();
-    while (read_file(path_of(expected)) != expected && std::chrono::steady_clock::now() < end) {
+    while (file_text(path_of(expected)) != expected && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    if (read_file(path_of(expected)) == expected) continue;
+    if (file_text(path_of(expected)) == expected) continue;
     wrong.push_back(fmt::format("{} does not see what {} wrote into {}", hosts.name(mine),
                                 hosts.name(host), path_of(expected).string()));
   }

@@ -37,9 +37,8 @@ PreflightLine hosts_line(const Ranks& ranks, const PreflightQuestion& question) 
   if (question.hosts > 0 && hosts.hosts() != question.hosts) {
     line.ok = false;
     line.text += fmt::format(
-        "; expected {}: hosts of one name count as one, and ranks of a launcher that stays "
-        "on "
-        "its host never meet others",
+        "; expected {}: hosts of one name count as one, and ranks of a launcher that stays on its "
+        "host never meet others",
         counted(question.hosts, "host"));
   } else if (sizes.size() > 1) {
     line.ok = false;
@@ -107,8 +106,8 @@ PreflightLine gpus_line(const Ranks& ranks) {
     const auto [owner, first] = owners.emplace(each.gpu, rank);
     if (!first) {
       return wrong(
-          fmt::format("has {}, which rank {} has too; expected a GPU for each rank "
-                      "(srun --gpu-bind=none, no CUDA_VISIBLE_DEVICES)",
+          fmt::format("has {}, which rank {} has too; expected a GPU for each rank (srun "
+                      "--gpu-bind=none, no CUDA_VISIBLE_DEVICES)",
                       each.gpu, owner->second));
     }
     if (each.kind != ranks[0].kind) {
@@ -128,8 +127,8 @@ PreflightLine limits_line(const Ranks& ranks, bool of_gpus) {
     const std::int64_t shared = kSharedMemoryOfRank * std::ssize(of_host);
     if (of_gpus && first.shared_memory < shared) {
       return {false, "limits",
-              fmt::format("/dev/shm on host {} has {} MiB, expected {} for {}: start the "
-                          "container with --shm-size=1g, or --ipc=host",
+              fmt::format("/dev/shm on host {} has {} MiB, expected {} for {}: start the container "
+                          "with --shm-size=1g, or --ipc=host",
                           host, first.shared_memory / kMiB, shared / kMiB,
                           counted(std::ssize(of_host), "rank"))};
     }
@@ -160,8 +159,8 @@ PreflightLine addresses_line(const Ranks& ranks) {
         return {
             false, "addresses",
             fmt::format("{} of interface {} is an address of {} and of {}: exclude the interface "
-                        "(NCCL_SOCKET_IFNAME=^docker,lo,virbr,{}, OMPI_MCA_btl_tcp_if_exclude=lo,"
-                        "{}, OMPI_MCA_oob_tcp_if_exclude=lo,{})",
+                        "(NCCL_SOCKET_IFNAME=^docker,lo,virbr,{}, "
+                        "OMPI_MCA_btl_tcp_if_exclude=lo,{}, OMPI_MCA_oob_tcp_if_exclude=lo,{})",
                         address, interface, owner->second, host, interface, interface, interface)};
       }
       texts.push_back(fmt::format("{} {} {}", host, interface, address));

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/scale/scale_report.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -43,14 +44,6 @@ std::string commit_of(const std::string& program) {
   } catch (const Error&) {  // no git
     return "";
   }
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02} UTC", parts.tm_year + 1900, parts.tm_mon + 1,
-                     parts.tm_mday, parts.tm_hour, parts.tm_min);
 }
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
@@ -144,7 +137,7 @@ nlohmann::ordered_json row_json(const ScaleRow& row) {
 std::vector<std::pair<std::string, std::string>> facts_of_machine(const Sweep& sweep,
                                                                   const std::string& program) {
   std::vector<std::pair<std::string, std::string>> facts{
-      {"date", utc_now()},
+      {"date", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)))},
       {"host", host_name()},
       {"processor", fmt::format("{}, {} cores in use", processor_name(), usable_cores())}};
   if (double load = 0; ::getloadavg(&load, 1) == 1) {

@@ -14,14 +14,6 @@
 namespace zero {
 namespace {
 
-/// The median of a figure over runs.
-template <typename Figure>
-Figure median_figure(const std::vector<const ScaleRun*>& runs, Figure RunFigures::*figure) {
-  std::vector<double> values;
-  for (const ScaleRun* run : runs) values.push_back(static_cast<double>(run->figures.*figure));
-  return static_cast<Figure>(median(values));
-}
-
 ScaleRow row_of_runs(const ScalePoint& point, const std::vector<const ScaleRun*>& runs) {
   ScaleRow row{.point = point};
   if (runs.empty()) return row;
@@ -32,7 +24,9 @@ ScaleRow row_of_runs(const ScalePoint& point, const std::vector<const ScaleRun*>
   for (double RunFigures::*figure :
        {&RunFigures::tokens_per_second, &RunFigures::step_seconds,
         &RunFigures::communication_seconds, &RunFigures::exposed_seconds}) {
-    row.figures.*figure = median_figure(runs, figure);
+    std::vector<double> values;
+    for (const ScaleRun* run : runs) values.push_back(run->figures.*figure);
+    row.figures.*figure = median(std::move(values));
   }
   const auto [least, most] = row.range();
   row.spread = (most - least) / row.median();

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <exception>
 
-#include "base/error.h"
-
 namespace zero {
 namespace {
 

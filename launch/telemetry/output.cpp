@@ -19,7 +19,9 @@
 
 #include "base/error.h"
 #include "base/message_text.h"
+#include "base/seconds_since.h"
 #include "files/disk_calls.h"
+#include "launch/process/quantity.h"
 
 namespace zero {
 namespace {
@@ -170,6 +172,24 @@ void Console::end_progress() {
   if (!open_) return;
   open_ = false;
   write("\n");
+}
+
+std::function<void(std::int64_t done, std::int64_t all)> work_progress(
+    Console& console, std::string what, std::string of,
+    std::chrono::steady_clock::time_point start) {
+  return [&console, what = std::move(what), of = std::move(of), start](std::int64_t done,
+                                                                       std::int64_t all) {
+    constexpr double kQuietSeconds = 3;
+    const double seconds = seconds_since(start);
+    if (seconds < kQuietSeconds || done <= 0) return;
+    const double speed = static_cast<double>(done) / seconds;
+    console.progress(
+        fmt::format("{}: {:.0f} %  {} of {} {}  {}/s  {} left", what,
+                    100 * static_cast<double>(done) / static_cast<double>(all),
+                    count_text(static_cast<double>(done)), count_text(static_cast<double>(all)), of,
+                    count_text(speed), duration_text(static_cast<double>(all - done) / speed)),
+        start);
+  };
 }
 
 bool on_terminal() {

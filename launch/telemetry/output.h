@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <optional>
@@ -114,6 +115,14 @@ class Console {
   bool failed_ = false;
   std::chrono::steady_clock::time_point last_{};
 };
+
+/// Shows how far a piece of work is that takes seconds for a small model and minutes for a large
+/// one: nothing in its first seconds, then Console::progress(), with speed and time left. For a
+/// PassProgress. `what`: "hashing the model states"; `of`: what is counted, "values". `start`: when
+/// the work began. `console` must outlive the function.
+std::function<void(std::int64_t done, std::int64_t all)> work_progress(
+    Console& console, std::string what, std::string of,
+    std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now());
 
 /// Whether a user sees standard output of this process immediately: on a terminal, also through
 /// mpirun, which puts a terminal of its own in between.

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/message_text.h"
 #include "collectives/agreement.h"
 #include "files/disk_calls.h"
 #include "files/file_system.h"
@@ -81,6 +83,24 @@ Descriptor open_log(const std::string& path) {
   return file;
 }
 
+constexpr std::size_t kMostCause = 500;
+
+struct Counter {
+  const char* variable;
+  const char* by;
+};
+constexpr std::array kCounters{Counter{"TORCHELASTIC_RESTART_COUNT", "torchrun"},
+                               Counter{"SLURM_RESTART_COUNT", "Slurm"}};
+
+/// The number and the cause that retry.sh says, if it does so of the run in `folder`:
+/// "CAUSE<tab>FOLDER".
+std::optional<std::string> cause_of_run_in(const std::string& folder, const std::string& told) {
+  const std::size_t tab = told.find('\t');
+  if (tab == std::string::npos) return std::nullopt;
+  if (!files::same_place(told.substr(tab + 1), folder)) return std::nullopt;
+  return told.substr(0, tab);
+}
+
 }  // namespace
 
 RunLog::RunLog(const std::string& path, std::chrono::milliseconds patience)
@@ -104,11 +124,6 @@ bool RunLog::regular() const {
   struct stat status {};
   return files::uninterrupted([&] { return ::fstat(file_.get(), &status); }) == 0 &&
          S_ISREG(status.st_mode) && standard_stream(file_.get()) < 0;
-}
-
-void RunLog::truncate(std::int64_t bytes) {
-  ZERO_CHECK(files::uninterrupted([&] { return ::ftruncate(file_.get(), bytes); }) == 0,
-             "run.log: cannot cut {}: {}", path_, std::strerror(errno));
 }
 
 std::string RunLog::start_over() {
@@ -151,7 +166,8 @@ RunLog::Cut RunLog::go_on(const LogPoint& at) {
   }
   ZERO_CHECK(!old.bad(), "run.log: {} cannot be read; nothing of it is cut off", path_);
   if (cut.lines == 0) return cut;
-  truncate(kept);
+  ZERO_CHECK(files::uninterrupted([&] { return ::ftruncate(file_.get(), kept); }) == 0,
+             "run.log: cannot cut {}: {}", path_, std::strerror(errno));
   return cut;
 }
 
@@ -184,24 +200,17 @@ void TrainingLog::go_on(const LogPoint& at) {
                               log_->path(), cut.aside));
   }
   if (cut.last_step != at.step) {
-    console_.line(
-        fmt::format("warning: {} ends at step {}, the checkpoint is of step {}: the "
-                    "lines between are lost",
-                    log_->path(), cut.last_step, at.step));
+    console_.line(fmt::format(
+        "warning: {} ends at step {}, the checkpoint is of step {}: the lines between are lost",
+        log_->path(), cut.last_step, at.step));
     return;
   }
   const int before = cut.line.value("mesh_tensor", 1);
   if (before == config_.mesh.tensor) return;
   console_.line(
-      fmt::format("mesh.tensor was {} before, and is {}: the states are the same bit for "
-                  "bit, the steps from here on round differently",
+      fmt::format("mesh.tensor was {} before, and is {}: the states are the same bit for bit, the "
+                  "steps from here on round differently",
                   before, config_.mesh.tensor));
-}
-
-void TrainingLog::tell_restart(const std::string& text, const std::string& run) {
-  if (text.empty()) return;
-  console_.line(text);
-  write({{"restart", text}, {"run", run}});
 }
 
 void TrainingLog::write(const nlohmann::ordered_json& line) {
@@ -217,6 +226,19 @@ void TrainingLog::write(const nlohmann::ordered_json& line) {
                                   ? "the run goes on without a log"
                                   : "the run saves a checkpoint, then ends"));
   }
+}
+
+std::string restart_text(const Environment& environment, const std::string& folder) {
+  if (const auto told = environment("ZERO_RESTART")) {
+    const auto cause = cause_of_run_in(folder, *told);
+    if (cause) return "restart " + printable_line(*cause, kMostCause);
+  }
+  for (const auto& [variable, by] : kCounters) {
+    const auto count = environment(variable);
+    if (!count || *count == "0") continue;
+    return std::string("restart ") + printable_line(*count, kMostCause) + " by " + by;
+  }
+  return "";
 }
 
 }  // namespace zero

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/descriptor.h"
+#include "launch/process/environment.h"
 
 namespace zero {
 
@@ -67,7 +68,6 @@ class RunLog {
   bool regular() const;
   /// Where the file system has no locks, as a second run's is taken for none.
   void lock(std::chrono::milliseconds patience) const;
-  void truncate(std::int64_t bytes);
 
   std::string path_;
   Descriptor file_;
@@ -90,9 +90,6 @@ class TrainingLog {
   void start_over();
   /// Cuts off the lines behind the checkpoint's step, and tells people of what is cut or missing.
   void go_on(const LogPoint& at);
-  /// Tells people and the log of a restart_text(), if there is one; `run` is the field "run" of the
-  /// log's first line, which this line may be.
-  void tell_restart(const std::string& text, const std::string& run);
   /// If the line cannot be written, the log has failed: a run that saves saves after its next step
   /// and ends; another goes on without a log.
   void write(const nlohmann::ordered_json& line);
@@ -103,5 +100,11 @@ class TrainingLog {
   Console& console_;
   bool failed_ = false;
 };
+
+/// Why this start is one more of the same run, as one line: "restart 2: status 137 after 41 s",
+/// with what launch/retry.sh says in ZERO_RESTART, or else that torchrun or Slurm counts it as one,
+/// which tell no cause. Empty for a first start. `folder`: the run's checkpoint folder, which is
+/// there; empty: none. A ZERO_RESTART of another folder is of another job, which handed it down.
+std::string restart_text(const Environment& environment, const std::string& folder);
 
 }  // namespace zero

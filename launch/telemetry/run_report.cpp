@@ -6,7 +6,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -46,6 +48,25 @@ nlohmann::ordered_json graphs_json(const CaptureCounts& captured, const TrainCon
           {"pieces", captured.nodes},
           {"refused", captured.refused},
           {"text", graphs_text(captured, config)}};
+}
+
+void CommunicationTime::collective(const CollectiveRecord& /*record*/, Mark begin,
+                                   Mark end) noexcept {
+  try {
+    running_.emplace_back(std::move(begin), std::move(end));
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): a time is lost, not the run
+  }
+}
+
+double CommunicationTime::take() {
+  double seconds = 0;
+  for (; !running_.empty(); running_.pop_front()) {
+    const std::optional<double> each =
+        running_.front().second.seconds_since(running_.front().first);
+    if (!each) break;
+    seconds += *each;
+  }
+  return seconds;
 }
 
 ExposedUnits::ExposedUnits(std::vector<std::string> units, const Schedule& schedule)

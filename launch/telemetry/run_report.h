@@ -2,10 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "collectives/listener.h"
 
 namespace zero {
 
@@ -18,6 +22,20 @@ struct TrainConfig;
 std::string graphs_text(const CaptureCounts& captured, const TrainConfig& config);
 /// The same for the log.
 nlohmann::ordered_json graphs_json(const CaptureCounts& captured, const TrainConfig& config);
+
+/// Time that a rank's collectives take on their stream, waits for other ranks included. Used by the
+/// host thread that issues them.
+class CommunicationTime final : public CollectiveListener {
+ public:
+  bool listens() const noexcept override { return true; }
+  void collective(const CollectiveRecord& record, Mark begin, Mark end) noexcept override;
+
+  /// Seconds of the collectives that have ended and were in no earlier call's sum. Never blocks.
+  double take();
+
+ private:
+  std::deque<std::pair<Mark, Mark>> running_;  // begin and end, in order
+};
 
 /// Communication of one rank in seconds: the part that compute waited for, per unit and at the
 /// boundary (the global norm), and the part hidden behind compute.

@@ -85,36 +85,16 @@ void MemoryTrack::add(TraceTrack::Time time, const BytesByClass& bytes) {
   ++dropped_;
 }
 
-TraceTrack::TraceTrack(std::int64_t capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
-
 void TraceTrack::add(std::string_view name, Time begin, Time end, std::int64_t bytes) {
   auto id = ids_.find(name);
   if (id == ids_.end()) {
     id = ids_.emplace(name, static_cast<std::uint32_t>(names_.size())).first;
     names_.emplace_back(name);
   }
-  const Event event{nanoseconds(begin), nanoseconds(end), bytes, id->second};
-  if (ring_.size() < capacity_) {
-    ring_.push_back(event);
-  } else {
-    ring_[static_cast<std::size_t>(added_) % capacity_] = event;
-  }
-  ++added_;
-}
-
-std::vector<TraceTrack::Event> TraceTrack::events() const {
-  std::vector<Event> ordered = ring_;
-  if (dropped() > 0) {
-    std::rotate(
-        ordered.begin(),
-        ordered.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(added_) % capacity_),
-        ordered.end());
-  }
-  return ordered;
-}
-
-std::int64_t TraceTrack::dropped() const {
-  return added_ - static_cast<std::int64_t>(ring_.size());
+  events_.push_back({nanoseconds(begin), nanoseconds(end), bytes, id->second});
+  if (events_.size() <= capacity_) return;
+  events_.pop_front();
+  ++dropped_;
 }
 
 std::string trace_events(const RankTrace& trace, int rank, std::int64_t shift) {

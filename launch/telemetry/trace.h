@@ -7,7 +7,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +22,7 @@ class TraceTrack {
  public:
   using Time = std::chrono::steady_clock::time_point;
   /// `capacity`: the number of events kept, at 32 bytes each.
-  explicit TraceTrack(std::int64_t capacity);
+  explicit TraceTrack(std::int64_t capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
 
   struct Event {
     std::int64_t begin = 0;  ///< nanoseconds of CLOCK_MONOTONIC
@@ -33,14 +32,14 @@ class TraceTrack {
   };
   void add(std::string_view name, Time begin, Time end, std::int64_t bytes = 0);
   /// The kept events, the oldest first.
-  std::vector<Event> events() const;
+  const std::deque<Event>& events() const { return events_; }
   std::string_view name_of(const Event& event) const { return names_[event.name]; }
-  std::int64_t dropped() const;
+  std::int64_t dropped() const { return dropped_; }
 
  private:
   std::size_t capacity_;
-  std::int64_t added_ = 0;
-  std::vector<Event> ring_;
+  std::int64_t dropped_ = 0;
+  std::deque<Event> events_;
   std::vector<std::string> names_;
   std::map<std::string, std::uint32_t, std::less<>> ids_;
 };

@@ -97,26 +97,19 @@ void ComputeCheck::swap_input(const BlockPass& pass) {
 
 std::vector<CheckedPass> ComputeCheck::gather(const CheckedPass& mine, std::size_t outputs) const {
   Communicator& world = mesh_.world();
-  const std::size_t length = 3 * outputs;
-  std::vector<std::int64_t> rows(length * static_cast<std::size_t>(world.size()));
-  auto at = rows.begin() + static_cast<std::ptrdiff_t>(length) * world.rank();
+  const auto part = static_cast<std::ptrdiff_t>(outputs);
+  std::vector<std::int64_t> rows(3 * outputs * static_cast<std::size_t>(world.size()));
+  auto at = rows.begin() + 3 * part * world.rank();
   for (const PassHashes* const hashes : {&mine.first, &mine.again, &mine.of_previous}) {
     std::ranges::copy(*hashes, at);
-    at += static_cast<std::ptrdiff_t>(outputs);
+    at += part;
   }
   host_all_gather(world, device_, Slices::even(View::of(std::span(rows)), world.size()),
                   {"hashes of a checked block", {}});
   std::vector<CheckedPass> all;
-  for (auto row = rows.cbegin(); row != rows.cend();) {
-    const auto take = [&] {
-      const auto begin = row;
-      row += static_cast<std::ptrdiff_t>(outputs);
-      return PassHashes(begin, row);
-    };
-    PassHashes first = take();
-    PassHashes again = take();
-    PassHashes of_previous = take();
-    all.push_back({std::move(first), std::move(again), std::move(of_previous)});
+  for (auto row = rows.cbegin(); row != rows.cend(); row += 3 * part) {
+    const auto take = [&](int i) { return PassHashes(row + i * part, row + (i + 1) * part); };
+    all.push_back({take(0), take(1), take(2)});
   }
   return all;
 }

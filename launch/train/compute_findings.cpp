@@ -61,12 +61,6 @@ class Groups {
   int tensor_;
 };
 
-/// The same ranks of another group.
-std::vector<int> moved(std::vector<int> ranks, int by) {
-  for (int& rank : ranks) rank += by;
-  return ranks;
-}
-
 }  // namespace
 
 std::vector<ComputeFinding> find_wrong_passes(std::span<const CheckedPass> ranks, int tensor) {
@@ -95,8 +89,8 @@ std::vector<ComputeFinding> find_wrong_passes(std::span<const CheckedPass> ranks
     } else if (!of_three || !counts(next)) {
       if (!of_three && group == 1 && counts(0)) continue;  // said of both already
       ComputeFinding either = *at(at_peer, group);
-      for (const int rank : moved(either.ranks, (next - group) * tensor)) {
-        either.ranks.push_back(rank);
+      for (const int rank : at(at_peer, group)->ranks) {  // and the same ones of the next group
+        either.ranks.push_back(rank + (next - group) * tensor);
       }
       std::ranges::sort(either.ranks);
       found.push_back(std::move(either));

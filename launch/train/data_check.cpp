@@ -207,11 +207,9 @@ void DataCheck::compare() {
   std::vector<std::string> digests = all_digests();
   agree(ranks_, device_, "data", [&] {
     check_against_expected(digests);
-    std::map<std::string, int> numbers;
-    const std::vector<DataFile> files = batches_.files();
-    for (std::size_t i = 0; i < files.size(); ++i) {
-      same[fmt::format("{}[{}]", files[i].key, numbers[files[i].key]++)] =
-          fmt::format("{} (digest {})", files[i].file.path(), digests[i]);
+    std::size_t next = 0;
+    for (const auto& [key, name, file] : batches_.files()) {
+      same[name] = fmt::format("{} (digest {})", file.path(), digests[next++]);
     }
   });
   try {

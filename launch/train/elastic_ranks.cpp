@@ -37,8 +37,7 @@ Start of_first_ranks(Start start, int ranks) {
 std::string elastic_line(int came, int ranks) {
   return fmt::format(
       "run.elastic: {} ranks came, and the first {} take part, the most that are a power of two "
-      "and "
-      "fit train_batch_size and the mesh; the others end with status 0\n",
+      "and fit train_batch_size and the mesh; the others end with status 0\n",
       came, ranks);
 }
 

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/file_checks.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,12 +14,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/message_text.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "files/file_system.h"
-#include "launch/config/answers.h"
 #include "launch/memory/memory_trace_file.h"
 #include "launch/process/open_files.h"
 #include "launch/train/tier_lines.h"

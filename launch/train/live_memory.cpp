@@ -126,8 +126,6 @@ std::string arena_text(const LiveMemory::Arena& arena, LiveMemory::Labels labels
 
 }  // namespace
 
-std::int64_t LiveMemory::Moment::sum() const { return sum_of(bytes); }
-
 nlohmann::json LiveMemory::json() const {
   nlohmann::json phases_json = nlohmann::json::array();
   for (const Moment& phase : phases) {

@@ -28,7 +28,7 @@ struct LiveMemory {
   struct Moment {
     std::string name;  ///< "before", ..., or the work that runs at the peak
     BytesByClass bytes{};
-    std::int64_t sum() const;
+    std::int64_t sum() const { return sum_of(bytes); }
   };
   /// Which tensors text() lists: the largest few, or all.
   enum class Labels : std::uint8_t { largest, all };

@@ -3,11 +3,9 @@
 #include "launch/train/memory_fit.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -15,11 +13,9 @@
 #include <utility>
 
 #include "base/checked_math.h"
-#include "base/error.h"
 #include "base/sign_of_life.h"
 #include "collectives/backends.h"
 #include "launch/config/train_config.h"
-#include "launch/process/quantity.h"
 #include "launch/train/plan.h"
 #include "model/decoder.h"
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,15 +22,11 @@ std::string with_bytes(std::int64_t bytes) {
   return fmt::format("{} ({} bytes)", size_text(bytes), bytes);
 }
 
-bool is_offloaded(const TierOptions& tiers) {
-  return tiers.optimizer != Tier::device || tiers.parameters != Tier::device;
-}
-
 /// Calls `consider(change, changed)` with the usual windows and shares of states below memory,
 /// where those asked for are larger or less.
 template <typename Consider>
 void consider_usual_windows(const TrainConfig& config, const Consider& consider) {
-  if (!is_offloaded(config.engine.tiers)) return;
+  if (!uses_file(config.engine.tiers) && !uses_host(config.engine.tiers)) return;
   const std::string prefix = "zero_optimization.offload_optimizer.";
   const TierOptions usual;
   TrainConfig changed = config;
@@ -86,45 +83,37 @@ bool consider_folder(const TrainConfig& config, const Consider& consider) {
   return true;
 }
 
-/// Calls `consider(change, changed)` with optimizer states in files, and at stage 3 with parameters
-/// there too.
+/// Calls `consider(change, changed)` with optimizer states in a tier, and at stage 3 with
+/// parameters there too, unless they are below memory already. `device`: the tier's name in the
+/// configuration.
 template <typename Consider>
-void consider_files(const TrainConfig& config, const Consider& consider) {
-  if (consider_folder(config, consider)) return;
-  const std::string states = "zero_optimization.offload_optimizer.device \"nvme\"";
-  const std::string shards = "zero_optimization.offload_param.device \"nvme\"";
+void consider_tier(const TrainConfig& config, Tier tier, std::string_view device,
+                   const Consider& consider) {
+  const auto key = [&](std::string_view section) {
+    return fmt::format("zero_optimization.{}.device \"{}\"", section, device);
+  };
   TrainConfig changed = config;
   TierOptions& tiers = changed.engine.tiers;
-  tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
-  const bool before = std::exchange(tiers.optimizer, Tier::file) == Tier::file;
-  if (!before) consider(states, changed);
-  if (config.engine.stage < 3 || tiers.parameters == Tier::file) return;
-  tiers.parameters = Tier::file;
-  consider(before ? shards : states + " with " + shards, changed);
+  if (tier == Tier::file) tiers.file.folder = "nvme_path";  // any: nothing is made by a plan
+  const bool away = tiers.optimizer != Tier::device;
+  if (!away) {
+    tiers.optimizer = tier;
+    consider(key("offload_optimizer"), changed);
+  }
+  if (config.engine.stage < 3 || tiers.parameters != Tier::device) return;
+  tiers.parameters = tier;
+  const std::string shards = key("offload_param");
+  consider(away ? shards : key("offload_optimizer") + " with " + shards, changed);
 }
 
-/// The same with values of a GPU in host memory, unless they are elsewhere already, and with kept
-/// inputs there.
+/// The same with every block computed again and its kept input in host memory.
 template <typename Consider>
-void consider_host_memory(const TrainConfig& config, const Consider& consider) {
-  const std::string states = "zero_optimization.offload_optimizer.device \"cpu\"";
-  const std::string shards = "zero_optimization.offload_param.device \"cpu\"";
+void consider_host_inputs(const TrainConfig& config, const Consider& consider) {
   TrainConfig changed = config;
   RecomputePlan& plan = changed.recompute.plan;
   plan.blocks = RecomputePlan::full(config.model.layers).blocks;
-  if (!std::exchange(plan.inputs_on_host, true)) {
-    consider("activation_checkpointing.recompute \"full\" with cpu_checkpointing", changed);
-  }
-  changed = config;
-  TierOptions& tiers = changed.engine.tiers;
-  const bool away = tiers.optimizer != Tier::device;
-  if (!away) {
-    tiers.optimizer = Tier::host;
-    consider(states, changed);
-  }
-  if (config.engine.stage < 3 || tiers.parameters != Tier::device) return;
-  tiers.parameters = Tier::host;
-  consider(away ? shards : states + " with " + shards, changed);
+  if (std::exchange(plan.inputs_on_host, true)) return;
+  consider("activation_checkpointing.recompute \"full\" with cpu_checkpointing", changed);
 }
 
 Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t planned) {
@@ -168,9 +157,10 @@ Remedies remedies(const TrainConfig& config, BackendKind backend, std::int64_t p
     consider("optimizer.params.moments \"bf16\"", changed);
   }
   if (config.run.device == DeviceKind::cpu) {
-    consider_files(config, consider);
+    if (!consider_folder(config, consider)) consider_tier(config, Tier::file, "nvme", consider);
   } else {
-    consider_host_memory(config, consider);
+    consider_host_inputs(config, consider);
+    consider_tier(config, Tier::host, "cpu", consider);
   }
   consider_usual_windows(config, consider);
   return found;

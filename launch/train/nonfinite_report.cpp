@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/error.h"
 #include "base/host.h"
 #include "collectives/host_values.h"
 #include "collectives/mesh.h"
@@ -123,35 +122,11 @@ Json of_rank(const NonfiniteStep& step) {
   return json;
 }
 
-/// The training data as one stream of tokens.
-class Positions {
- public:
-  explicit Positions(const Batches& batches) {
-    for (const DataFile& each : batches.files()) {
-      if (each.key != "data.train") continue;
-      files_.push_back(&each.file);
-      begins_.push_back(count_);
-      count_ += each.file.count();
-      token_bytes_ = std::max(token_bytes_, each.file.token_bytes());
-    }
-  }
-
-  std::int64_t token_bytes() const { return token_bytes_; }
-  /// Where a sequence of `length` tokens begins.
-  Json of(std::int64_t sequence, std::int64_t length) const {
-    const std::int64_t token = sequence * length;
-    const auto behind = std::ranges::upper_bound(begins_, token);
-    const auto file = static_cast<std::size_t>(behind - begins_.begin()) - 1;
-    return {
-        {"sequence", sequence}, {"file", files_[file]->path()}, {"token", token - begins_[file]}};
-  }
-
- private:
-  std::vector<const TokenFile*> files_;
-  std::vector<std::int64_t> begins_;  // of each file, in the stream
-  std::int64_t count_ = 0;
-  std::int64_t token_bytes_ = 2;
-};
+std::int64_t widest_token(const TokenStream& stream) {
+  std::int64_t bytes = 2;
+  for (const TokenFile& file : stream.files()) bytes = std::max(bytes, file.token_bytes());
+  return bytes;
+}
 
 /// Writes the rows of a step one behind the other, and lists them.
 class Rows {
@@ -159,9 +134,9 @@ class Rows {
   Rows(const NonfiniteStep& step, const std::string& path)
       : step_(step),
         length_(step.config.data.sequence_length),
-        positions_(step.batches),
-        writer_(path, positions_.token_bytes()),
-        most_(std::min(kMostRows, kMostTokenBytes / positions_.token_bytes() / length_)) {}
+        token_bytes_(widest_token(step.batches.train_stream())),
+        writer_(path, token_bytes_),
+        most_(std::min(kMostRows, kMostTokenBytes / token_bytes_ / length_)) {}
 
   Json write() {
     const int ranks = step_.mesh.data().size();
@@ -195,15 +170,13 @@ class Rows {
     if (count_ > 0 && tokens.front() != last_target_) ++others_;
     writer_.write(tokens);
     last_target_ = static_cast<std::uint32_t>(targets.back());
-    Json row;
-    row["row"] = count_++;
-    row.update(positions_.of(sequence, length_));
-    return row;
+    const auto [file, token] = step_.batches.train_stream().place_of(sequence * length_);
+    return {{"row", count_++}, {"sequence", sequence}, {"file", file.path()}, {"token", token}};
   }
 
   const NonfiniteStep& step_;
   std::int64_t length_;
-  Positions positions_;
+  std::int64_t token_bytes_;
   TokenFileWriter writer_;
   std::int64_t most_;
   std::int64_t count_ = 0;

@@ -300,30 +300,26 @@ std::string Plan::memory_text() const {
   const auto row = [&](std::string_view name, std::int64_t bytes, std::string_view note = {}) {
     out += fmt::format("  {:<14} {:>12} {:>16} bytes{}\n", name, size_text(bytes), bytes, note);
   };
-  for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t bytes = at(memory.ledger, c);
-    if (bytes != 0) row(name_of(c), bytes);
-  }
+  const auto rows = [&](const BytesByClass& of, std::string_view of_optimizer = {}) {
+    for (const MemoryClass c : all_memory_classes()) {
+      const bool noted = c == MemoryClass::optimizer;
+      if (at(of, c) != 0) row(name_of(c), at(of, c), noted ? of_optimizer : std::string_view());
+    }
+  };
+  rows(memory.ledger);
   row("sum", sum_of(memory.ledger));
   if (flight_file != 0) {
     row("flight file", flight_file, " beside the sum, mapped by the host's ranks");
   }
   if (memory.file != BytesByClass{}) {
     out += "\nin files, beside memory\n";
-    for (const MemoryClass c : all_memory_classes()) {
-      const std::string_view moved =
-          c == MemoryClass::optimizer ? ", read and written in a step" : "";
-      if (at(memory.file, c) != 0) row(name_of(c), at(memory.file, c), moved);
-    }
+    rows(memory.file, ", read and written in a step");
   }
   const DeviceBytes& device = memory.device;
   if (device.in_pages() == 0) return out;
   row("of the host", memory.host, " pinned");
   out += "\nof the GPU: a block for each class, aligned, with gaps\n";
-  for (const MemoryClass c : all_memory_classes()) {
-    const std::int64_t bytes = at(device.arenas, c);
-    if (bytes != 0) row(name_of(c), bytes);
-  }
+  rows(device.arenas);
   if (device.adopted != 0) row("NCCL's own", device.adopted, " for registered buffers");
   row("in pages", device.in_pages(), " that the driver gives");
   return out;

@@ -25,7 +25,7 @@
 #include "launch/process/disk_room.h"
 #include "launch/process/versions.h"
 #include "launch/telemetry/output.h"
-#include "launch/telemetry/restart_text.h"
+#include "launch/telemetry/run_log.h"
 #include "launch/train/loss_scaling.h"
 #include "launch/train/training_state.h"
 
@@ -257,7 +257,10 @@ void RunCheckpoints::prepare_log() {
                 {"checkpoint", resumed_->folder},
                 {"run", values_.log.run}});
   }
-  log_.tell_restart(restart_text(process_environment(), options_.folder), values_.log.run);
+  const std::string restart = restart_text(process_environment(), options_.folder);
+  if (restart.empty()) return;
+  console_.line(restart);
+  log_.write({{"restart", restart}, {"run", values_.log.run}});
 }
 
 void RunCheckpoints::listen() {

@@ -17,7 +17,6 @@
 #include "files/disk_calls.h"
 #include "launch/faults/faulty_backend.h"
 #include "launch/telemetry/instruments.h"
-#include "launch/telemetry/profile.h"
 #include "launch/train/plan.h"
 
 namespace zero {
@@ -26,11 +25,6 @@ namespace {
 /// Ranks that are threads may share a GPU and meet in their process; NCCL needs a GPU for each.
 bool share_a_gpu(BackendKind host, int ranks) {
   return host == BackendKind::local && cuda::visible_devices() < ranks;
-}
-
-BytesByClass planned_arenas(const TrainConfig& config, const Communicator& host,
-                            BackendKind backend) {
-  return plan_memory(config, host.rank(), host.size(), backend, MemorySpace::device).device.arenas;
 }
 
 /// The name of a GPU, unique in the world.
@@ -184,9 +178,10 @@ RunDevice::RunDevice(const TrainConfig& config, Communicator& host, Instruments*
   if (!shared) require_own_gpus(host, mine);
   agree(host, *cpu::open(), "run.device", [&] {
     const BackendKind backend = backend_on(DeviceKind::cuda, config, host.backend());
-    const cuda::Options gpu{.index = index, .reserve = planned_arenas(config, host, backend)};
+    const MemoryUse planned =
+        plan_memory(config, host.rank(), host.size(), backend, MemorySpace::device);
     const files::DiskCall counted;
-    device_ = cuda::open(gpu);
+    device_ = cuda::open({.index = index, .reserve = planned.device.arenas});
   });
   device_->compute().listen(instruments);
   if (host.size() == 1 || shared) return;

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "collectives/communicator.h"
 #include "collectives/listener.h"

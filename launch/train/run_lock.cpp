@@ -3,6 +3,7 @@
 #include "launch/train/run_lock.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,12 +27,8 @@ namespace zero {
 namespace {
 
 std::string this_process() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  std::array<char, 32> since{};
-  std::strftime(since.data(), since.size(), "%Y-%m-%d %H:%M:%S UTC", &utc);
-  return fmt::format("process {} on host {}, since {}", ::getpid(), host_name(), since.data());
+  return fmt::format("process {} on host {}, since {:%Y-%m-%d %H:%M:%S} UTC", ::getpid(),
+                     host_name(), fmt::gmtime(std::time(nullptr)));
 }
 
 /// A process names itself just after it has the lock.
@@ -77,10 +74,9 @@ RunLock::RunLock(Place place, std::chrono::milliseconds patience) : place_(std::
 
 RunLock::Attempt RunLock::attempt() {
   const auto unavailable = [this](int reason) {
-    warning_ = fmt::format(
-        "{}: {} cannot be locked: {}: a second run that writes to {} is not "
-        "noticed",
-        place_.key, place_.file, std::generic_category().message(reason), place_.path);
+    warning_ =
+        fmt::format("{}: {} cannot be locked: {}: a second run that writes to {} is not noticed",
+                    place_.key, place_.file, std::generic_category().message(reason), place_.path);
     return Attempt::unavailable;
   };
   file_ = open_lock(place_.file);

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -19,11 +18,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "collectives/agreement.h"
 #include "collectives/backends.h"
 #include "collectives/host_values.h"
-#include "files/file_system.h"
 #include "launch/data/batches.h"
 #include "launch/faults/fault_injector.h"
 #include "launch/flight/flight_folder.h"

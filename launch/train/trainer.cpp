@@ -21,11 +21,9 @@
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
-#include "launch/telemetry/work_progress.h"
 #include "launch/train/run_device.h"
 #include "launch/train/run_lock.h"
 #include "launch/train/tier_lines.h"
-#include "launch/train/tokenizer_files.h"
 #include "model/model.h"
 
 namespace zero {
@@ -88,7 +86,7 @@ Trainer::Trainer(const TrainerParts& parts)
                .instruments = instruments_}),
       unit_listeners_(unit_listeners(parts, phases_, memory_)),
       training_state_(config_, mesh_, device_, unit_listeners_.empty() ? nullptr : &unit_listeners_,
-                      WorkProgress(console_, "initialising the model states", "parameters")),
+                      work_progress(console_, "initialising the model states", "parameters")),
       log_(config_, parts.log, console_),
       checkpoints_({.config = config_,
                     .batches = batches_,

@@ -14,7 +14,6 @@
 #include "engine/step_report.h"
 #include "launch/flight/run_phases.h"
 #include "launch/memory/run_memory.h"
-#include "launch/telemetry/communication_time.h"
 #include "launch/telemetry/run_log.h"
 #include "launch/telemetry/run_report.h"
 #include "launch/train/data_check.h"

@@ -17,7 +17,6 @@
 #include "launch/telemetry/output.h"
 #include "launch/telemetry/profile.h"
 #include "launch/telemetry/run_report.h"
-#include "launch/telemetry/work_progress.h"
 #include "launch/train/compute_check.h"
 #include "launch/train/nonfinite_report.h"
 #include "launch/train/run_device.h"
@@ -128,7 +127,7 @@ void Trainer::finish() {
     with_agreed_failure([&] { training_state_.engine().states().check_replicas(); });
   }
   const std::uint64_t hash = loss_scaling_.hash(training_state_.engine().states().hash(
-      WorkProgress(console_, "hashing the model states", "values")));
+      work_progress(console_, "hashing the model states", "values")));
   if (!config_.run.save_weights.empty()) {
     agree(communicator_, device_, "run.save_weights", [&] { save(); });
     phases_.at(step_, "end");

@@ -90,7 +90,7 @@ TEST(Batches, TokensOfAnotherTokenizerAreRefused) {
               AllOf(HasSubstr("run.init: its tokenizer is not compared with the data's tokenizer, "
                               "because it cannot be computed here: "),
                     HasSubstr("model.type: found \"Unigram\", expected \"BPE\"")));
-  make_digest(out + "/train_000000.bin");  // names no tokenizer
+  make_digests({out + "/train_000000.bin"});  // names no tokenizer
   EXPECT_EQ(refusal("data.tokenizer=" + swapped, out), "no error");
 }
 

@@ -14,7 +14,7 @@
 #include "launch/config/train_config.h"
 #include "launch/process/configuration_error.h"
 #include "launch/process/exit_status.h"
-#include "launch/telemetry/restart_text.h"
+#include "launch/telemetry/run_log.h"
 #include "launch/train/elastic_ranks.h"
 #include "tests/launch/config_with.h"
 #include "tests/launch/cut_run.h"

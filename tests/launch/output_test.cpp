@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "base/descriptor.h"
-#include "launch/telemetry/work_progress.h"
 #include "tests/device/calls_to_disk.h"
 #include "tests/scratch.h"
 
@@ -188,8 +187,8 @@ TEST(WorkProgress, IsShownWithSpeedAndTimeLeftOnceTheWorkIsLong) {
     const Ends ends(Ends::Of::pipe);
     std::FILE* const stream = ::fdopen(::dup(ends.writer()), "w");
     Console console(stream, mode);
-    const WorkProgress progress(console, "hashing the model states", "values",
-                                std::chrono::steady_clock::now() - ago);
+    const auto progress = work_progress(console, "hashing the model states", "values",
+                                        std::chrono::steady_clock::now() - ago);
     for (const std::int64_t done : {0, 250, 500}) progress(done, 1000);
     console.line("done");
     std::fclose(stream);

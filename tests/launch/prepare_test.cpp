@@ -96,7 +96,7 @@ TEST(Prepare, WritesDigestsBesideTheFiles) {
   ASSERT_EQ(all.size(), 3U);
   for (const std::string& path : all) {
     const std::string digest = TokenFile(path).digest()->text();
-    make_digest(path);
+    make_digests({path});
     EXPECT_EQ(TokenFile(path).digest()->text(), digest);
   }
   std::size_t entries = 0;
@@ -293,7 +293,7 @@ TEST(Prepare, DigestsNameTheTokenizer) {
   // Another form of the same tokenizer.
   EXPECT_EQ(*named.tokenizer, mark_of(*make_tokenizer("bytes")));
   EXPECT_EQ(digest_bytes(named), folder.read("out/train_000000.bin.digest"));
-  make_digest(path);
+  make_digests({path});
   const TokenDigest unnamed = *TokenFile(path).digest();
   EXPECT_FALSE(unnamed.tokenizer);
   EXPECT_EQ(unnamed.text(), named.text()) << "ranks and checkpoints compare tokens alone";
