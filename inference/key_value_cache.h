@@ -9,7 +9,7 @@
 
 #include "device/device.h"
 #include "inference/block_pool.h"
-#include "ops/cache_shape.h"
+#include "ops/inference_ops.h"
 
 namespace zero {
 
