@@ -17,7 +17,9 @@
 namespace zero::mpi {
 namespace {
 
-constexpr int kComparisonTag = 100;  // beyond those of operations
+// Beyond those of operations.
+constexpr int kComparisonTag = 100;
+constexpr int kFailureTag = 101;
 
 // Name, details, counts; texts end with a zero.
 std::string pack(const Call& call) {
@@ -41,8 +43,6 @@ Call unpack(std::string_view bytes) {
   if (!bytes.empty()) std::memcpy(call.counts.data(), bytes.data(), bytes.size());
   return call;
 }
-
-constexpr int kFailureTag = 101;  // beyond those of operations
 
 /// In which a rank that waits answers. All rounds of waiting for answers end before a wait that
 /// stands behind this one.
