@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -9,8 +11,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "collectives/communicator.h"
 
 namespace zero {
@@ -54,5 +58,23 @@ struct OddCalls {
 
 /// Nothing if the calls agree, or no call is that of the most. `names` as above.
 std::optional<OddCalls> odd_calls(std::span<const Call> calls, std::span<const int> names = {});
+
+/// Thrown on all ranks of a group whose calls differ, if most of them made the same call.
+class CallsDiffer : public Error {
+ public:
+  /// `rank` throws it; `who_calls_what`: OddCalls::text; `odd`: the ranks that made another call
+  /// than most.
+  CallsDiffer(int rank, std::string who_calls_what, std::vector<int> odd)
+      : Error(fmt::format("[rank {}] {}", rank, who_calls_what)),
+        who_calls_what_(std::move(who_calls_what)),
+        odd_(std::move(odd)) {}
+
+  const std::string& who_calls_what() const { return who_calls_what_; }
+  const std::vector<int>& odd() const { return odd_; }
+
+ private:
+  std::string who_calls_what_;
+  std::vector<int> odd_;
+};
 
 }  // namespace zero

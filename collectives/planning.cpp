@@ -5,8 +5,8 @@
 
 #include "base/consecutive.h"
 #include "collectives/backends.h"
-#include "collectives/in_process_store.h"
 #include "collectives/nccl/plan.h"
+#include "collectives/store.h"
 #include "device/planning/clocked_stream.h"
 
 namespace zero::planning {

@@ -5,10 +5,10 @@
 
 #include "base/consecutive.h"
 #include "collectives/backends.h"
+#include "collectives/collective_backend.h"
 #include "collectives/long_wait.h"
-#include "collectives/prefix_store.h"
 #include "collectives/ranks_of_hosts.h"
-#include "collectives/transport.h"
+#include "collectives/store.h"
 #include "device/cpu/primitives.h"
 
 namespace zero::store_only {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "device/memory_label.h"
+#include "device/memory_ledger.h"
 
 namespace zero {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "optim/cpu/moment_codec.h"
+#include "optim/cpu/small_moments.h"
 
 namespace zero {
 namespace {

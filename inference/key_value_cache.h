@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "ops/cache_shape.h"
+#include "ops/inference_ops.h"
 
 namespace zero {
 

@@ -46,11 +46,54 @@ struct ProductShape {
 };
 
 /// The products of a linear layer: y of dtype `out`, dx, and dW in the weight's layout.
-ProductShape forward_product(const LinearShape& shape, DType out, ProductShape::Epilogue epilogue);
-ProductShape input_product(const LinearShape& shape);
-ProductShape weight_product(const LinearShape& shape, Write write);
+inline ProductShape forward_product(const LinearShape& s, DType out,
+                                    ProductShape::Epilogue epilogue) {
+  return {
+      .m = s.rows,
+      .n = s.out,
+      .k = s.in,
+      .b = s.layout == WeightLayout::in_out ? MatrixPlacement::plain : MatrixPlacement::transposed,
+      .in = s.dtype,
+      .out = out,
+      .epilogue = epilogue,
+      .ldc = s.out_stride};
+}
+
+inline ProductShape input_product(const LinearShape& s) {
+  return {
+      .m = s.rows,
+      .n = s.in,
+      .k = s.out,
+      .b = s.layout == WeightLayout::in_out ? MatrixPlacement::transposed : MatrixPlacement::plain,
+      .in = s.dtype,
+      .out = s.dtype,
+      .lda = s.out_stride};
+}
+
+// dW (in, out) = x^T dy; dW (out, in) = dy^T x.
+inline ProductShape weight_product(const LinearShape& s, Write write) {
+  const bool in_first = s.layout == WeightLayout::in_out;
+  return {.m = in_first ? s.in : s.out,
+          .n = in_first ? s.out : s.in,
+          .k = s.rows,
+          .a = MatrixPlacement::transposed,
+          .in = s.dtype,
+          .out = s.weight_gradient,
+          .write = write,
+          .lda = in_first ? 0 : s.out_stride,
+          .ldb = in_first ? s.out_stride : 0};
+}
+
 /// The same, fused: with gelu(y), with the bias's gradient.
-ProductShape gelu_product(const LinearShape& shape);
-ProductShape parameters_product(const LinearShape& shape);
+inline ProductShape gelu_product(const LinearShape& s) {
+  return forward_product(s, s.dtype, ProductShape::Epilogue::gelu);
+}
+
+inline ProductShape parameters_product(const LinearShape& s) {
+  ProductShape product = weight_product(s, Write::overwrite);
+  product.epilogue = s.layout == WeightLayout::in_out ? ProductShape::Epilogue::column_sums
+                                                      : ProductShape::Epilogue::row_sums;
+  return product;
+}
 
 }  // namespace zero

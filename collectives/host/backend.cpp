@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "collectives/backends.h"
+#include "collectives/collective_backend.h"
 #include "collectives/host/transport.h"
-#include "collectives/prefix_store.h"
-#include "collectives/transport.h"
+#include "collectives/store.h"
 
 namespace zero::host {
 namespace {

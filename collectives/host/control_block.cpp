@@ -24,6 +24,27 @@ static_assert(sizeof(Destination) <=
 
 }  // namespace
 
+std::string usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  std::string text(CPU_SETSIZE, '0');
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return text;
+  for (std::size_t core = 0; core < text.size(); ++core) {
+    if (CPU_ISSET(core, &cores)) text[core] = '1';
+  }
+  return text;
+}
+
+SpinPolicy::SpinPolicy(const std::vector<std::string>& cores) {
+  std::string all(CPU_SETSIZE, '0');
+  for (const std::string& one : cores) {
+    for (std::size_t core = 0; core < std::min(one.size(), all.size()); ++core) {
+      if (one[core] == '1') all[core] = '1';
+    }
+  }
+  own_core_ = std::ranges::count(all, '1') >= static_cast<std::ptrdiff_t>(cores.size());
+}
+
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 std::int64_t ControlBlock::header_bytes_for(int ranks) {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/calls_differ.h"
+#include "collectives/call.h"
 #include "collectives/host/transport.h"
 
 namespace zero::host {

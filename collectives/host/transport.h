@@ -13,11 +13,10 @@
 #include <vector>
 
 #include "collectives/call.h"
+#include "collectives/collective_backend.h"
 #include "collectives/host/control_block.h"
 #include "collectives/host/memory.h"
-#include "collectives/host/spin_policy.h"
 #include "collectives/long_wait.h"
-#include "collectives/transport.h"
 
 namespace zero::host {
 

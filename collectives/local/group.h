@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "collectives/call.h"
-#include "collectives/in_process_store.h"
 #include "collectives/long_wait.h"
+#include "collectives/store.h"
 
 namespace zero::local {
 

@@ -10,12 +10,11 @@
 
 #include "base/message_text.h"
 #include "collectives/backends.h"
+#include "collectives/collective_backend.h"
 #include "collectives/host/transport.h"
-#include "collectives/mpi/backoff.h"
 #include "collectives/mpi/comm.h"
 #include "collectives/mpi/connection.h"
-#include "collectives/mpi/mailbox.h"
-#include "collectives/transport.h"
+#include "collectives/mpi/runtime.h"
 
 namespace zero::mpi {
 namespace {

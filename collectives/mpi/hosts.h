@@ -7,11 +7,11 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/collective_backend.h"
 #include "collectives/host/transport.h"
 #include "collectives/host_plan.h"
 #include "collectives/mpi/link.h"
 #include "collectives/mpi/transfers.h"
-#include "collectives/transport.h"
 
 namespace zero::mpi {
 

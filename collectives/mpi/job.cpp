@@ -21,7 +21,6 @@
 #include "base/error.h"
 #include "base/random_hex.h"
 #include "collectives/backends.h"
-#include "collectives/mpi/job_socket.h"
 #include "collectives/mpi/pmix_server.h"
 
 namespace zero::mpi {

@@ -13,16 +13,45 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/call.h"
 #include "collectives/communicator.h"
 #include "collectives/host/transport.h"
 #include "collectives/long_wait.h"
-#include "collectives/mpi/call_comparison.h"
 #include "collectives/mpi/comm.h"
 #include "collectives/mpi/inquiries.h"
 #include "collectives/mpi/options.h"
 #include "collectives/mpi/transfers.h"
 
 namespace zero::mpi {
+
+/// Detects that ranks without shared memory do not make the same call. The leaders (all ranks, or
+/// the first rank of each host) form a ring in which each sends its call to the next. If one
+/// leader's call differs, that leader and the next find the difference. The messages travel beside
+/// the call's values. No-op on ranks that are no leaders, and with a single leader.
+class CallComparison {
+ public:
+  /// Among `leaders`, ranks of `group`; errors have `names` for the ranks of the group.
+  CallComparison(MPI_Comm group, int rank, const std::vector<int>& leaders, std::vector<int> names);
+  CallComparison(const CallComparison&) = delete;
+  CallComparison& operator=(const CallComparison&) = delete;
+  ~CallComparison();
+
+  void start(const Call& call);
+  /// Waits for the previous leader's call and compares it with this one's; returns at once if that
+  /// is already done. Calls `while_waiting` repeatedly meanwhile. If the calls differ, throws
+  /// zero::Error naming both.
+  void finish(const WhileWaiting& while_waiting);
+
+ private:
+  MPI_Comm group_;
+  int rank_;
+  std::vector<int> names_;
+  int previous_ = -1;  // -1: this rank is no leader
+  int next_ = -1;
+  std::string mine_;  // read by MPI until the request is complete
+  MPI_Request request_ = MPI_REQUEST_NULL;
+  bool started_ = false;
+};
 
 /// The message of the rank that failed, from that of a failure that was passed on.
 std::string_view origin_of(std::string_view what);

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/collective_backend.h"
 #include "collectives/mpi/link.h"
-#include "collectives/transport.h"
 
 namespace zero::mpi {
 

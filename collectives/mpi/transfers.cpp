@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
-#include "collectives/mpi/backoff.h"
 #include "collectives/mpi/comm.h"
 
 namespace zero::mpi {

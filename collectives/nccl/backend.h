@@ -5,7 +5,7 @@
 #include "collectives/collective_backend.h"
 #include "collectives/nccl/comm.h"
 #include "collectives/nccl/plan.h"
-#include "collectives/prefix_store.h"
+#include "collectives/store.h"
 
 namespace zero::nccl {
 

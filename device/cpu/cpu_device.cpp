@@ -5,7 +5,6 @@
 
 #include "base/cgroup.h"
 #include "base/nanoseconds.h"
-#include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
 #include "device/cpu/primitives.h"
 #include "device/cpu/progress.h"

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "device/kernels.h"
 #include "device/view.h"
@@ -40,5 +41,26 @@ void combine(std::span<const View> inputs, ReduceOp op, const View& to);
 std::string_view simd_target();
 /// Device::bits() of devices that run these kernels.
 std::string bits();
+
+/// The vector primitives on host memory: checks at the call, then work on the stream. Work of the
+/// stream `compute` uses `threads` threads, work of other streams one: the compute stream owns the
+/// cores.
+class CpuKernels final : public Kernels {
+ public:
+  CpuKernels(const Stream& compute, int threads) : compute_(compute), threads_(threads) {}
+
+  void convert(Stream& stream, View from, View to) override;
+  void zero(Stream& stream, View view) override;
+  void poison(Stream& stream, View view) override;
+  void generate(Stream& stream, View to, Source source) override;
+  void tree_reduce(Stream& stream, std::vector<View> inputs, ReduceEpilogue epilogue) override;
+  void combine(Stream& stream, std::vector<View> inputs, ReduceOp op, View to) override;
+
+ private:
+  int threads_on(Stream& stream) const { return &stream == &compute_ ? threads_ : 1; }
+
+  const Stream& compute_;
+  int threads_;
+};
 
 }  // namespace zero::cpu

@@ -5,7 +5,6 @@
 
 #include "base/checked_math.h"
 #include "device/arena_layout.h"
-#include "device/cpu/kernels.h"
 #include "device/cpu/primitives.h"
 #include "device/device.h"
 #include "device/kernel_scratch.h"

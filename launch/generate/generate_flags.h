@@ -19,7 +19,7 @@
 #include "launch/generate/sampling_choice.h"
 #include "launch/process/device_choice.h"
 #include "launch/rendezvous/start.h"
-#include "ops/cache_shape.h"
+#include "ops/inference_ops.h"
 #include "tiers/tier_file.h"
 
 namespace zero {

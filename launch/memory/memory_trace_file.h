@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
-#include "device/memory_label.h"
+#include "device/memory_ledger.h"
 
 namespace zero {
 

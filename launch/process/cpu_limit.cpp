@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "ops/cpu/processor.h"
+#include "ops/cpu/products.h"
 
 namespace zero {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "collectives/mesh.h"
 #include "device/lifetime_plan.h"
-#include "device/memory_label.h"
+#include "device/memory_ledger.h"
 #include "engine/engine.h"
 #include "launch/config/train_config.h"
 #include "launch/train/live_memory.h"

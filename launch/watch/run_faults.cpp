@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/consecutive.h"
-#include "collectives/calls_differ.h"
+#include "collectives/call.h"
 #include "collectives/long_wait.h"
 #include "collectives/mesh.h"
 #include "device/device.h"

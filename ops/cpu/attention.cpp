@@ -7,7 +7,6 @@
 
 #include "base/checked_math.h"
 #include "device/cpu/parallel.h"
-#include "ops/cpu/attention_kernels.h"
 
 namespace zero::cpu {
 namespace {

@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "device/cpu/dispatch.h"
-#include "ops/cpu/attention_kernels.h"
+#include "ops/cpu/attention.h"
 #include "ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();

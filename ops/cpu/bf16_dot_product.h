@@ -58,7 +58,7 @@ constexpr PairPlace pair_place(Bf16DotProduct::Levels levels, std::int64_t depth
   return {depth / 4 * 64 + lane * 2 + depth / 2 % 2, column >= 16};
 }
 
-/// These only for processors with Bf16Instructions::pairs (ops/cpu/processor.h), in a build for
+/// These only for processors with Bf16Instructions::pairs (ops/cpu/products.h), in a build for
 /// them.
 void multiply_bf16(const Bf16DotProduct& product);
 /// The levels of all tiles of codes as Levels::bf16, less zero points: depth_tiles * 2048 bytes,

@@ -19,7 +19,6 @@
 #include <limits>
 
 #include "ops/cpu/cached_attention.h"
-#include "ops/cpu/head_of_cache.h"
 #include "ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,16 +1,22 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/cpu/cpu_ops.h"
-
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/checked_math.h"
 #include "device/cpu/parallel.h"
-#include "ops/cpu/product_choice.h"
-#include "ops/cpu/row_of.h"
+#include "ops/cpu/attention.h"
+#include "ops/cpu/make_ops.h"
+#include "ops/cpu/products.h"
+#include "ops/cpu/row_kernels.h"
+#include "ops/ops.h"
 
 namespace zero::cpu {
 namespace {
@@ -19,27 +25,78 @@ constexpr std::int64_t kElementGrain = 1 << 14;
 constexpr std::int64_t kRowGrain = 8;
 constexpr std::int64_t kColumnGrain = 64;
 
-// Rescales the sums of exponentials to the largest logit of all ranks.
-void fold_row(std::int64_t row, std::int64_t rows, std::int64_t ranks, View parts, double& loss) {
-  const auto part = [&](std::int64_t rank) {
-    return row_of<float>(parts, rank * rows + row, kSoftmaxPart);
-  };
-  float largest = part(0)[0];
-  for (std::int64_t rank = 1; rank < ranks; ++rank) largest = std::max(largest, part(rank)[0]);
-  double sum = 0;
-  float target = 0;
-  for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    const float* of_rank = part(rank);
-    sum += static_cast<double>(of_rank[1]) *
-           std::exp(static_cast<double>(of_rank[0]) - static_cast<double>(largest));
-    target += of_rank[2];
-  }
-  part(0)[0] = largest;
-  part(0)[1] = static_cast<float>(sum);
-  loss = std::log(sum) + static_cast<double>(largest) - static_cast<double>(target);
-}
+/// Ops on a device whose memory the CPU can access: products by products.h, everything else by the
+/// row kernels, spread over the device's threads.
+class CpuOps final : public Ops {
+ public:
+  explicit CpuOps(Device& device);
 
-}  // namespace
+  void prepare(const LinearShape& shape, LinearUse use) override;
+  void prepare(const AttentionShape& shape) override;
+  void prepare(const MatrixShape& shape) override;
+  void prepare(const HeadNormShape& shape) override;
+  void prepare(const EmbeddingShape& /*shape*/) override {}  // columns have one owner: no scratch
+  std::string bits(DType dtype) const override;
+  std::int64_t scratch_bytes() const override;
+
+ private:
+  void do_linear_forward(const LinearShape& shape, View x, View weight, View bias, View y) override;
+  void do_linear_backward_input(const LinearShape& shape, View dy, View weight, View dx) override;
+  void do_linear_backward_weight(const LinearShape& shape, View x, View dy, View dweight,
+                                 Write write) override;
+  void do_column_sums(const MatrixShape& shape, View x, View sums) override;
+  void do_norm_forward(const MatrixShape& shape, const NormForward& operands) override;
+  void do_norm_apply(const MatrixShape& shape, const NormForward& operands) override;
+  void do_norm_backward(const MatrixShape& shape, const NormBackward& operands) override;
+  void do_head_norm_forward(const HeadNormShape& shape, const HeadNormForward& operands) override;
+  void do_head_norm_backward(const HeadNormShape& shape, const HeadNormBackward& operands) override;
+  void do_add(View x, View delta, View sum) override;
+  void do_scale(View x, float factor) override;
+  void do_gelu_forward(View x, View y) override;
+  void do_gelu_backward(const MatrixShape& shape, View x, View dy, View y, View dbias) override;
+  void do_gated_forward(const MatrixShape& shape, Gate gate, View x, View y) override;
+  void do_gated_backward(const MatrixShape& shape, Gate gate, View x, View dy) override;
+  void do_rotary_table(const RotaryShape& shape, const RotaryAngles& angles, View cosines,
+                       View sines) override;
+  void do_rotary(const RotaryShape& shape, Turn turn, View x, View cosines, View sines) override;
+  void do_attention_forward(const AttentionShape& shape, View qkv, View out,
+                            View logsumexp) override;
+  void do_attention_backward(const AttentionShape& shape, View qkv, View out, View logsumexp,
+                             View dout, View dqkv) override;
+  void do_embedding_forward(const EmbeddingShape& shape, View tokens, View token_weight,
+                            View position_weight, View x) override;
+  void do_embedding_backward(const EmbeddingShape& shape, View tokens, View dx, View token_gradient,
+                             View position_gradient) override;
+  void do_cross_entropy_forward(const LogitsShape& shape, View logits, View targets,
+                                View losses) override;
+  void do_cross_entropy_backward(const LogitsShape& shape, View logits, View targets, float scale,
+                                 View losses) override;
+  void do_softmax_part(const LogitsShape& shape, View logits, View targets, View parts) override;
+  void do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) override;
+  void do_cross_entropy_gradient(const LogitsShape& shape, View logits, View targets, View softmax,
+                                 float scale) override;
+  void do_sum(View losses, View total) override;
+
+  void submit_product(std::string_view what, const ProductShape& shape,
+                      const Product::Operands& operands);
+  /// Submits work that calls `kernel` for all rows, in ranges of at least `grain` rows, on all
+  /// threads.
+  void submit_rows(std::string_view what, std::int64_t rows, std::int64_t grain,
+                   std::function<void(Rows)> kernel);
+  /// Bytes of partial sums over rows: `width` floats for each kRowChunk rows.
+  static std::int64_t partial_bytes(std::int64_t rows, std::int64_t width);
+  /// Submits work that computes `sums`, sums over the rows of `s` with as many columns: calls
+  /// add(rows, partial) for each kRowChunk rows, with the zeroed partials of all `sums` side by
+  /// side.
+  using AddRows = std::function<void(Rows, std::span<float>)>;
+  void submit_sums(std::string_view what, const MatrixShape& s, AddRows add,
+                   std::vector<View> sums);
+
+  int threads_;
+  Products products_;
+  Attention attention_;
+  std::int64_t partial_bytes_ = 0;
+};
 
 CpuOps::CpuOps(Device& device)
     : Ops(device),
@@ -299,11 +356,7 @@ void CpuOps::do_softmax_part(const LogitsShape& s, View logits, View targets, Vi
 }
 
 void CpuOps::do_fold_softmax(std::int64_t rows, std::int64_t ranks, View parts, View losses) {
-  device().compute().submit("fold_softmax", [rows, ranks, parts, losses] {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      fold_row(row, rows, ranks, parts, losses.as<double>()[static_cast<std::size_t>(row)]);
-    }
-  });
+  device().compute().submit("fold_softmax", [=] { fold_softmax_rows(rows, ranks, parts, losses); });
 }
 
 void CpuOps::do_cross_entropy_gradient(const LogitsShape& s, View logits, View targets,
@@ -321,5 +374,9 @@ void CpuOps::do_sum(View losses, View total) {
     total.as<double>()[0] = sum;
   });
 }
+
+}  // namespace
+
+std::unique_ptr<Ops> make_ops(Device& device) { return std::make_unique<CpuOps>(device); }
 
 }  // namespace zero::cpu

@@ -11,7 +11,6 @@
 
 #include "device/cpu/dispatch.h"
 #include "ops/cpu/row_kernels.h"
-#include "ops/cpu/row_of.h"
 #include "ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -138,6 +137,30 @@ HWY_EXPORT(losses_and_gradients);
 HWY_EXPORT(softmax_parts);
 HWY_EXPORT(softmax_gradients);
 
+namespace {
+
+// Rescales the sums of exponentials to the largest logit of all ranks.
+void fold_row(std::int64_t row, std::int64_t rows, std::int64_t ranks, View parts, double& loss) {
+  const auto part = [&](std::int64_t rank) {
+    return row_of<float>(parts, rank * rows + row, kSoftmaxPart);
+  };
+  float largest = part(0)[0];
+  for (std::int64_t rank = 1; rank < ranks; ++rank) largest = std::max(largest, part(rank)[0]);
+  double sum = 0;
+  float target = 0;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const float* of_rank = part(rank);
+    sum += static_cast<double>(of_rank[1]) *
+           std::exp(static_cast<double>(of_rank[0]) - static_cast<double>(largest));
+    target += of_rank[2];
+  }
+  part(0)[0] = largest;
+  part(0)[1] = static_cast<float>(sum);
+  loss = std::log(sum) + static_cast<double>(largest) - static_cast<double>(target);
+}
+
+}  // namespace
+
 void cross_entropy_rows(const LogitRows& operands, Rows rows) {
   HWY_DYNAMIC_DISPATCH(losses_only)(operands, rows);
 }
@@ -152,6 +175,12 @@ void softmax_part_rows(const LogitRows& operands, Rows rows) {
 
 void softmax_gradient_rows(const LogitRows& operands, Rows rows) {
   HWY_DYNAMIC_DISPATCH(softmax_gradients)(operands, rows);
+}
+
+void fold_softmax_rows(std::int64_t rows, std::int64_t ranks, View parts, View losses) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    fold_row(row, rows, ranks, parts, losses.as<double>()[static_cast<std::size_t>(row)]);
+  }
 }
 
 }  // namespace zero::cpu

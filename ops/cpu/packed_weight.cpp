@@ -1,7 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/cpu/packed_weight.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,9 +12,9 @@
 #include "device/cpu/parallel.h"
 #include "device/cpu/primitives.h"
 #include "ops/cpu/bf16_dot_product.h"
-#include "ops/cpu/product_choice.h"
 #include "ops/cpu/products.h"
 #include "ops/cpu/skinny_product.h"
+#include "ops/cpu/weight_products.h"
 
 namespace zero::cpu {
 namespace {
@@ -169,6 +167,36 @@ float code_level(WeightFormat format, const std::byte* tile, PairPlace place) {
   if (format == WeightFormat::int8) return static_cast<std::int8_t>(tile[place.byte]);
   const auto both = static_cast<unsigned>(tile[place.byte]);
   return to_float(code_levels(format)[place.high ? both >> 4U : both & 15U]);
+}
+
+// Stores the scales of 32 columns from `column` on, with their zero points; 0 behind the last.
+void store_scales(const QuantizedRows& rows, std::int64_t column, std::byte* to) {
+  const WeightFormat format = rows.shape.format;
+  const std::int64_t bytes = scale_bytes(format);
+  const std::int64_t count = std::min(kTile, rows.column_end() - column);
+  for (std::int64_t group = rows.group_begin(); group < rows.group_end(); ++group) {
+    std::byte* const scales = to + group * kTile * bytes;
+    std::fill_n(scales, kTile * bytes, std::byte{0});
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::copy_n(rows.scales.data() + rows.scale_at(group, column + i), bytes, scales + i * bytes);
+    }
+  }
+  if (format == WeightFormat::u4) {
+    std::byte* const zeros = to + count_groups(rows.shape, rows.shape.in) * kTile * bytes;
+    for (std::int64_t group = rows.group_begin(); group < rows.group_end(); ++group) {
+      std::fill_n(zeros + group * kTile, kTile, std::byte{0});
+      for (std::int64_t i = 0; i < count; ++i) {
+        zeros[group * kTile + i] = static_cast<std::byte>(rows.zero(group, column + i));
+      }
+    }
+  }
+  if (format != WeightFormat::nf4) return;
+  auto* const ranges =
+      reinterpret_cast<ScaleRange*>(to + count_groups(format, rows.shape.in) * kTile);
+  for (std::int64_t scale_block = rows.scale_block_begin(); scale_block < rows.scale_block_end();
+       ++scale_block) {
+    ranges[scale_block] = rows.ranges[rows.range_at(scale_block, column)];
+  }
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace zero::cpu {
 
 /// One key block of positions for a tile of query rows, in bf16 by pairs: of a head's elements for
 /// scores, of positions for values. For processors with Bf16Instructions::pairs
-/// (ops/cpu/processor.h). A row's bits depend on no other row.
+/// (ops/cpu/products.h). A row's bits depend on no other row.
 struct PairAttention {
   static constexpr std::int64_t kRows = 8;        ///< at most; 1, 2, 4 or 8
   static constexpr std::int64_t kPositions = 64;  ///< of a key block

@@ -11,6 +11,12 @@
 
 namespace zero::cpu {
 
+/// The first element of row `row` of a row-major matrix whose rows begin `stride` elements apart.
+template <typename T>
+T* row_of(const View& view, std::int64_t row, std::int64_t stride) {
+  return static_cast<T*>(view.data()) + row * stride;
+}
+
 /// The vector kernels under the CPU's Ops: each computes rows [begin, end) of row-major operands on
 /// the calling thread, with the machine's best instruction set. Views are fp32, bf16 or fp16; the
 /// bits of a row do not depend on its range.
@@ -68,6 +74,8 @@ void cross_entropy_rows(const LogitRows& operands, Rows rows);
 /// As cross_entropy_rows; overwrites logits with scale * (softmax - one hot).
 void cross_entropy_gradient_rows(const LogitRows& operands, Rows rows);
 void softmax_part_rows(const LogitRows& operands, Rows rows);
+/// Ops::fold_softmax: rescales the sums of exponentials to the largest logit of all ranks.
+void fold_softmax_rows(std::int64_t rows, std::int64_t ranks, View parts, View losses);
 /// Overwrites logits with scale * (softmax - one hot).
 void softmax_gradient_rows(const LogitRows& operands, Rows rows);
 

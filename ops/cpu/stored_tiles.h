@@ -67,8 +67,29 @@ class ColumnScales {
   const std::byte* data_ = nullptr;
 };
 
-/// Stores the scales of 32 columns from `column` on, with their zero points; 0 behind the last.
-void store_scales(const QuantizedRows& rows, std::int64_t column, std::byte* to);
+inline std::int64_t ColumnScales::bytes(const WeightShape& shape) {
+  const std::int64_t groups = count_groups(shape, shape.in);
+  switch (shape.format) {
+    case WeightFormat::plain:
+      return 0;
+    case WeightFormat::int8:
+      return kTile * 4;
+    case WeightFormat::q4:
+      return groups * kTile * 2;
+    case WeightFormat::u4:
+      return groups * kTile * (2 + 1);
+    case WeightFormat::nf4:
+      return groups * kTile +
+             div_ceil(groups, kGroupsOfRange) * static_cast<std::int64_t>(sizeof(ScaleRange));
+  }
+  return 0;
+}
+
+inline float ColumnScales::scale(std::int64_t group, std::int64_t column) const {
+  if (format_ == WeightFormat::int8) return of_int8()[column];
+  if (scale_bytes(format_) == 2) return to_float(of_fp16(group)[column]);
+  return static_cast<float>(of_nf4(group)[column]) * range(group).step + range(group).least;
+}
 
 /// Where a stored weight lies.
 struct StoredTiles {
@@ -89,5 +110,16 @@ struct StoredTiles {
     return {shape, scales + column * ColumnScales::bytes(shape)};
   }
 };
+
+inline std::int64_t StoredTiles::tile_bytes() const {
+  switch (shape.format) {
+    case WeightFormat::plain:
+      return kTileElements * size_of(shape.dtype);
+    case WeightFormat::int8:
+      return kTileElements;
+    default:
+      return kTileElements / 2;
+  }
+}
 
 }  // namespace zero::cpu

@@ -7,7 +7,6 @@
 #include <hwy/highway.h>
 
 #include "device/cpu/parallel.h"
-#include "optim/cpu/moment_codec.h"
 #include "optim/cpu/small_moments.h"
 #include "optim/cpu/sweep-inl.h"
 #include "optim/update.h"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "collectives/backends.h"
-#include "collectives/in_process_store.h"
-#include "collectives/transport.h"
+#include "collectives/collective_backend.h"
+#include "collectives/store.h"
 #include "tests/errors.h"
 
 namespace zero::test {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/calls_differ.h"
+#include "collectives/call.h"
 #include "tests/collectives/host_ranks.h"
 
 namespace zero::test {

@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/host/memory.h"
 #include "collectives/host/process.h"
-#include "collectives/host/shared_file.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 

@@ -17,8 +17,7 @@
 #include "base/host.h"
 #include "collectives/backends.h"
 #include "collectives/host/memory.h"
-#include "collectives/host/shared_file.h"
-#include "collectives/in_process_store.h"
+#include "collectives/store.h"
 #include "tests/collectives/host_ranks.h"
 #include "tests/errors.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/backends.h"
-#include "collectives/in_process_store.h"
+#include "collectives/store.h"
 #include "tests/errors.h"
 
 namespace zero {

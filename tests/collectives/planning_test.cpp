@@ -5,8 +5,8 @@
 #include "collectives/backends.h"
 #include "collectives/collective_backend.h"
 #include "collectives/host_values.h"
-#include "collectives/in_process_store.h"
 #include "collectives/mesh.h"
+#include "collectives/store.h"
 #include "device/planning/clock.h"
 #include "tests/errors.h"
 

@@ -6,7 +6,6 @@
 #include <random>
 #include <thread>
 
-#include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
 #include "device/cpu/primitives.h"
 #include "device/cpu/worker_stream.h"

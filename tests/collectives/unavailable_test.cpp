@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/backends.h"
-#include "collectives/in_process_store.h"
+#include "collectives/store.h"
 #include "tests/errors.h"
 
 namespace zero::test {

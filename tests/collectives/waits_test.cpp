@@ -10,8 +10,8 @@
 #include <latch>
 #include <thread>
 
-#include "collectives/in_process_store.h"
 #include "collectives/long_wait.h"
+#include "collectives/store.h"
 #include "tests/collectives/host_ranks.h"
 #include "tests/collectives/messages.h"
 #include "tests/told_lines.h"

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
+#include "device/cpu/primitives.h"
 #include "device/device.h"
 
 namespace zero::testing {

@@ -9,7 +9,7 @@
 #include <optional>
 #include <tuple>
 
-#include "optim/cpu/moment_codec.h"
+#include "optim/cpu/small_moments.h"
 #include "tests/case_names.h"
 #include "tests/engine/plain.h"
 #include "tests/engine/snapshot.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "collectives/backends.h"
-#include "collectives/calls_differ.h"
+#include "collectives/call.h"
 #include "launch/watch/doctor.h"
 #include "launch/watch/last_words.h"
 #include "launch/watch/run_faults.h"

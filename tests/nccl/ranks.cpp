@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "collectives/in_process_store.h"
+#include "collectives/store.h"
 #include "tests/errors.h"
 
 namespace zero::test {

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/cache_shape.h"
-
 #include <gtest/gtest.h>
 
+#include "ops/inference_ops.h"
 #include "tests/errors.h"
 
 namespace zero::testing {

@@ -12,7 +12,7 @@
 #include <random>
 
 #include "base/half.h"
-#include "ops/cpu/product_choice.h"
+#include "ops/cpu/products.h"
 #include "ops/inference_ops.h"
 #include "tests/only_target.h"
 #include "tests/ops/cached_layer.h"

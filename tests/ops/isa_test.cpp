@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <hwy/targets.h>
 
-#include "ops/cpu/processor.h"
-#include "ops/cpu/product_choice.h"
 #include "ops/cpu/products.h"
 #include "tests/only_target.h"
 #include "tests/ops/ops_harness.h"

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "ops/cpu/processor.h"
+#include "ops/cpu/products.h"
 #include "tests/ops/ops_harness.h"
 
 namespace zero::testing {

@@ -11,7 +11,7 @@
 
 #include "base/half.h"
 #include "device/cpu/primitives.h"
-#include "ops/cpu/product_choice.h"
+#include "ops/cpu/products.h"
 #include "ops/cpu/skinny_product.h"
 #include "ops/inference_ops.h"
 #include "tests/only_target.h"

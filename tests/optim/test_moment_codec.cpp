@@ -11,7 +11,7 @@
 #include <span>
 #include <utility>
 
-#include "optim/cpu/moment_codec.h"
+#include "optim/cpu/small_moments.h"
 #include "tests/optim/case.h"
 
 namespace zero::testing {

@@ -10,7 +10,7 @@
 #include <bit>
 
 #include "base/checked_math.h"
-#include "optim/cpu/moment_codec.h"
+#include "optim/cpu/small_moments.h"
 #include "optim/update.h"
 #include "tests/only_target.h"
 #include "tests/optim/case.h"

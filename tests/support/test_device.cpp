@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "device/cpu/kernels.h"
 #include "device/cpu/memory.h"
 #include "device/cpu/primitives.h"
 #include "tests/support/closed_memory.h"
