@@ -246,9 +246,28 @@ class PredictTest(unittest.TestCase):
 
     def test_hops_are_as_many_as_the_program_has(self):
         self.assertEqual(predict.hops_share(ROWS["llmq-0.5b-8h100"]), 1)
-        # A block of this engine has three gathers and a reduction, FSDP's two and one, DeepSpeed's 12 and 4.
+        # A block of this engine has three gathers and a reduction, FSDP's two and one, DeepSpeed's 11 and 4.
         self.assertEqual(predict.hops_share(ROWS["fsdp-175b-512a100-b1"]), 3 / 4)
-        self.assertEqual(predict.hops_share(ROWS["zero3-175b-1536a100"]), 4)
+        self.assertEqual(predict.hops_share(ROWS["zero3-175b-1536a100"]), 15 / 4)
+
+    def test_a_device_waits_for_a_host_that_handles_each_ranks_slice(self):
+        def seconds(name, backward):
+            row = ROWS[name]
+            program = work.program_of(row, FILES)
+            sizes = work.Sizes(row, FILES["models"][row["model"]], program)
+            operations = "linear_backward_input", "linear_backward_weight", "attention_backward"
+            return work.host_seconds(row, sizes, FILES, program, dict.fromkeys(operations, backward))
+
+        self.assertEqual(seconds("ptdp-18b-256a100", 1e15), {})
+        # Of 1536 ranks: a view and a copy of each gather; nothing is beside so fast a backward.
+        waits = seconds("zero3-175b-1536a100", 1e30)
+        self.assertAlmostEqual(waits["forward"], 4 * 1536 * 13.1e-6)
+        network = 0.667 * check.block_parameters(FILES["models"]["gpt3-175b"]) * 2 * 1535 / 1536 / 8 / (25e9 * 0.77)
+        calls = 7 * 13.1 + 12 * 15.4 + 8 * 17.7  # gathers, reductions, and what each device keeps
+        self.assertAlmostEqual(waits["backward"], calls * 1536e-6 + network)
+        # Beside a slow backward reductions cost nothing.
+        slow = seconds("zero3-175b-1536a100", 1e13)["backward"]
+        self.assertAlmostEqual(waits["backward"] - slow, 12 * 15.4 * 1536e-6)
 
 
 if __name__ == "__main__":
