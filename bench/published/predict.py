@@ -96,7 +96,7 @@ def config_of(row, files):
     recompute, group = row["recompute"], row.get("group", 1)
     # FSDP gathers the next unit however large both are; the default would hold blocks of 70B one at a time.
     zero = {"stage": row["stage"], "stage3_max_live_parameters": 10**12}
-    if not files["publications"][row["publication"]].get("overlap", True):
+    if not work.overlaps(row, files):
         zero["overlap_comm"] = False
     config = {"model": model, "data": {"train": "tokens.bin", "sequence_length": row["sequence"]},
               "train_micro_batch_size_per_gpu": row["micro_batch"] * group,

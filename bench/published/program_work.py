@@ -235,6 +235,14 @@ def slowest(row, files):
     return 1 - files["slowest"]["sigma"] * extreme
 
 
+def overlaps(row, files):
+    """Whether collectives run beside products; of DeepSpeed's of 2021, where no weight is too large for that."""
+    host = program_of(row, files).get("host")
+    if host:
+        return 4 * model_of(row, files)["width"] ** 2 < host["most_live"]
+    return files["publications"][row["publication"]].get("overlap", True)
+
+
 def host_seconds(row, sizes, files, program, arithmetic):
     """What a layer's device waits, each way, for a host that handles each data rank's slice by itself.
 
@@ -256,7 +264,7 @@ def host_seconds(row, sizes, files, program, arithmetic):
         backward += count * -(-whole // -(-whole // ranks)) * slice_us["kept"] / row["accumulation"]
     again = sizes.parameters * 2 * (ranks - 1) / ranks * (program["gathers_again"] - 1)
     network = again / row["devices"] / (cluster["between_hosts_gb_s"] * 1e9 * NETWORK)
-    return {"forward": forward * 1e-6, "backward": backward * 1e-6 + network}
+    return {"forward": forward * 1e-6, "backward": backward * 1e-6 + (0 if overlaps(row, files) else network)}
 
 
 def norm_rates(row, sizes, files, program, arithmetic):
