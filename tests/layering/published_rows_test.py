@@ -68,6 +68,13 @@ class PredictTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("batch: found 7", errors)
 
+    def test_figures_that_may_be_equal_as_printed_are_no_pair(self):
+        self.assertAlmostEqual(check.rounding(0.42), 0.005 / 0.42)
+        self.assertAlmostEqual(check.rounding(800), 0.5 / 800)
+        self.assertAlmostEqual(check.rounding(800, 10), 5 / 800)  # all of IBM's tokens/s are multiples of 10
+        results = [check.check_row(ROWS[name], FILES, []) for name in ("ibm-7b-96h100-eager", "ibm-70b-96h100")]
+        self.assertEqual(check.pairs(results), [])  # 1.5 % apart, printed to 0.7 % of both
+
     def test_a_pipeline_has_chunks_and_micro_batches_that_interleave(self):
         def change(rows):
             rows[0].update(mesh={"pipeline": 3}, hosts=4, devices=3, cluster="mosaic-h100")
