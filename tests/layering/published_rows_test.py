@@ -234,6 +234,27 @@ class PredictTest(unittest.TestCase):
         norm = [2 * 4 * 2 * 2048 * 20480 / work.rates(each, FILES)[1]["layer_norm_forward"] for each in (row, alone)]
         self.assertAlmostEqual(norm[0] - norm[1], once)
 
+    def test_products_that_add_to_gradients_move_them_again(self):
+        def of_parameters(name):
+            row = work.stages_of(ROWS[name], FILES)[0]
+            program = work.program_of(row, FILES)
+            sizes = work.Sizes(row, work.model_of(row, FILES), program)
+            backward = [work.layer_bytes(row, sizes, each, work.gradients_of(row, FILES))[1]
+                        for each in (program, {**program, "reduce": [0, 0]})]
+            return (backward[0] - backward[1]) / sizes.parameters
+
+        self.assertAlmostEqual(of_parameters("megascale-175b-256a100"), 6)  # fp32: 4 read, 2 more written than bf16's
+        self.assertAlmostEqual(of_parameters("llmq-7b-h100"), 2)
+
+    def test_tensor_ranks_of_transformer_engine_expose_a_part_of_their_scatters(self):
+        row = work.stages_of(ROWS["megatron-177b-96h100"], FILES)[0]
+        program = work.program_of(row, FILES)
+        sizes = work.Sizes(row, row["model"], program)
+        seconds = work.tensor_seconds(row, sizes, FILES, program)
+        one = 4096 * 12288 * 2 * 7 / 8 / (450e9 * 0.82) + (8.4 + 7 * 3.4) * 1e-6
+        self.assertAlmostEqual(seconds["forward"], 2 * (1 / 4 + 3 / 4 * 16 / 132) * one, delta=0.01 * one)
+        self.assertAlmostEqual(seconds["backward"], 4 * 16 / 132 * one, delta=0.01 * one)
+
     def test_the_slowest_of_more_devices_is_slower(self):
         speeds = [work.slowest(ROWS[name], FILES) for name in
                   ("llmq-0.5b-h100", "foundry-7b-8h100", "foundry-7b-128h100", "foundry-7b-512h100")]
