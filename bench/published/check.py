@@ -66,18 +66,18 @@ def flop_per_token(formula, model, sequence):
     return None
 
 
-def rounding(value):
-    """Half of the last printed digit, as a share of the value."""
+def rounding(value, unit=None):
+    """Half of the last printed digit, or of the unit that all such are multiples of, as a share of the figure."""
     text = repr(value)
     decimals = len(text.split(".")[1]) if "." in text and not text.endswith(".0") else 0
-    return 0.5 * 10**-decimals / value
+    return 0.5 * (unit or 10**-decimals) / value
 
 
-def estimates(row, model, formula, peak, world):
+def estimates(row, model, publication, peak, world):
     """Seconds of a step by each published figure that can be converted, with its rounding."""
     published, batch = row["published"], global_batch(row)
     tokens = batch * row["sequence"] / world
-    flop = flop_per_token(formula, model, row["sequence"])
+    flop = flop_per_token(publication["formula"], model, row["sequence"])
     found = {}
     if "step_seconds" in published:
         found["step_seconds"] = published["step_seconds"]
@@ -89,7 +89,8 @@ def estimates(row, model, formula, peak, world):
         found["mfu"] = tokens * flop / (published["mfu"] * peak)
     if "training_days" in published:  # of 300 B tokens
         found["training_days"] = published["training_days"] * 86400 * batch * row["sequence"] / 300e9
-    return {key: (seconds, rounding(published[key])) for key, seconds in found.items()}
+    units = publication.get("rounded_to", {})
+    return {key: (seconds, rounding(published[key], units.get(key))) for key, seconds in found.items()}
 
 
 def data_ranks(row):
@@ -138,7 +139,7 @@ def check_row(row, files, wrong):
         expect(product == global_batch(row) > 0, f"batch: found {row.get('batch')}, expected {product}")
     publication = files["publications"][row["publication"]]
     peak = device["bf16_tflops"] * 1e12
-    found = estimates(row, model, publication["formula"], peak, world)
+    found = estimates(row, model, publication, peak, world)
     expect(found, "published: nothing that can be converted to seconds")
     if not found:
         return None

@@ -194,7 +194,7 @@ def layer_bytes(row, sizes, program, gradients):
                          for way in (0, 1))
     gather = sizes.parameters * program.get("gather", 0)
     reduce = sizes.parameters * program.get("reduce", [0, 0])[1 if gradients == "fp32" else 0]
-    again = gather if row["stage"] == 3 else 0
+    again = gather * program.get("gathers_again", 1) if row["stage"] == 3 else 0
     return forward + (gather if row["stage"] >= 2 else 0), backward + again + reduce
 
 
@@ -235,8 +235,41 @@ def slowest(row, files):
     return 1 - files["slowest"]["sigma"] * extreme
 
 
-def norm_rates(row, sizes, files, program, memory):
+def overlaps(row, files):
+    """Whether collectives run beside products; of DeepSpeed's of 2021, where no weight is too large for that."""
+    host = program_of(row, files).get("host")
+    if host:
+        return 4 * model_of(row, files)["width"] ** 2 < host["most_live"]
+    return files["publications"][row["publication"]].get("overlap", True)
+
+
+def host_seconds(row, sizes, files, program, arithmetic):
+    """What a layer's device waits, each way, for a host that handles each data rank's slice by itself.
+
+    Gathers are prepared while the device is idle. Slices of reductions are cut beside backward's products and
+    attention, and hold the device up where they take longer. What each device keeps of a layer (norms, biases) is
+    gathered after the update."""
+    if "host" not in program:
+        return {}
+    host, ranks = program["host"], check.data_ranks(row)
+    cluster = files["clusters"][row["cluster"]]
+    slice_us = {kind: views * host["view_us"] + host["copy_us"] for kind, views in host["views"].items()}
+    forward, backward = (count * ranks * slice_us["gather"] for count in host["gathers"])
+    beside = 2 * sizes.tokens * sizes.parameters * sum(
+        1e6 / arithmetic[f"linear_backward_{of}"] for of in ("input", "weight"))
+    beside += 5 * sizes.tokens * row["sequence"] * sizes.queries * 1e6 / arithmetic["attention_backward"]
+    backward += max(0, host["reductions"] * ranks * slice_us["reduce"] - beside)
+    for widths, count in host["kept"]:
+        whole = widths * sizes.width
+        backward += count * -(-whole // -(-whole // ranks)) * slice_us["kept"] / row["accumulation"]
+    again = sizes.parameters * 2 * (ranks - 1) / ranks * (program["gathers_again"] - 1)
+    network = again / row["devices"] / (cluster["between_hosts_gb_s"] * 1e9 * NETWORK)
+    return {"forward": forward * 1e-6, "backward": backward * 1e-6 + (0 if overlaps(row, files) else network)}
+
+
+def norm_rates(row, sizes, files, program, arithmetic):
     """Bytes/s of this engine's norms at which a layer's two take as long as all of the program's kernels."""
+    memory = files["devices"][files["clusters"][row["cluster"]]["device"]]["memory_gb_s"] * 1e9 * MEMORY
     gradients = gradients_of(row, files)
     part = tensor_stream(row, files) > 1
     kind = "layer_norm" if sizes.gpt2 and not part else "rms_norm"
@@ -251,9 +284,9 @@ def norm_rates(row, sizes, files, program, memory):
     seconds = {"forward": forward / memory, "backward": backward / memory, "apply": forward / memory}
     if row["recompute"] == "none":
         seconds["apply"] = own * operands["apply"] / memory
-    host = dict(zip(("forward", "backward"), program.get("host_us_of_rank", [0, 0])))
-    waits = {way: count * 1e-6 * check.data_ranks(row) + stages for way, count in host.items()}
-    seconds = {way: seconds[way] + tensor[way] + waits.get(way, 0) for way in seconds}
+    host = host_seconds(row, sizes, files, program, arithmetic)
+    seconds = {way: seconds[way] + tensor[way] + host.get(way, 0) + (stages if way != "apply" else 0)
+               for way in seconds}
     return {f"{kind}_{way}": operands[way] * (whole if part else own) / seconds[way] for way in operands}
 
 
@@ -269,7 +302,7 @@ def rates(row, files, factor=1.0):
         arithmetic.update(scores_rate(row, sizes, files, program["scores"]))
     else:
         arithmetic.update(attention_rates(row, sizes, files, attention))
-    bytes_of = norm_rates(row, sizes, files, program, memory)
+    bytes_of = norm_rates(row, sizes, files, program, arithmetic)
     factor *= slowest(row, files)
     if "norm" in program:
         bytes_of.update({name: FREE * 1e9 for name in FREE_OPERATIONS})
