@@ -24,7 +24,7 @@
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"
 #include "launch/watch/fault_finder.h"
-#include "weights/hf/quantization.h"
+#include "weights/hf/config.h"
 
 namespace {
 
