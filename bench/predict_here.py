@@ -9,12 +9,13 @@
 
 The simulator is given what runs of at most two ranks show, none of which is a row of the table:
 - product rate and memory bandwidth (zero_bench limits), bandwidths and the latency between hosts (zero_bench
-  collectives);
+  collectives), between hosts with as many bytes as a block of the model has: what a transfer loses at its begin and
+  end counts the more, the smaller it is;
 - the rates of each model's operations, from runs with run.profile: one rank, two at stage 0, two tensor ranks;
 - for each model, the time in which a thread that communicates hands over to one that computes: the latency at which two
   tensor ranks take as long as they did;
-- for each model, the share of a core that a thread takes which waits for the network, and the share of its rate that a
-  transfer keeps while a thread on the same core computes: those at which two ranks on two hosts, joined by the first
+- for each model, the share of a core that a thread takes which waits for the network, and the bytes/s that a rank's
+  transfer reaches while a thread on the same core computes: those at which two ranks on two hosts, joined by the first
   of the links, with half the batch of the rows, compute as long and take as long in all as they did.
 What disturbs a machine adds to a step, and may last for minutes: so all that is measured, for calibration and for rows
 alike, is measured once in each of some rounds, and of all steps of a point the lower quartile counts; a profile, which
@@ -30,7 +31,7 @@ import sys
 from functools import partial
 
 HERE = pathlib.Path(__file__).resolve().parent
-LARGE = 64 << 20  # bytes of a collective that shows bandwidth: larger than caches
+LARGE = 64 << 20  # bytes of a collective that shows bandwidth within a host: larger than caches
 DEVICES = 8  # ranks that a host, or two hosts together, take at most
 MODELS = {  # flags of zero_scale
     "narrow": ["--model", "family=gpt2,layers=8,width=256,heads=4,vocabulary=4096", "--sequence", "128",
@@ -38,6 +39,7 @@ MODELS = {  # flags of zero_scale
     "wide": ["--model", "family=llama,layers=4,width=512,heads=8,vocabulary=8192,context=512,intermediate=1408",
              "--sequence", "128", "--batch", "8", "--micro", "1"],
 }
+BLOCK = {"narrow": 12 * 256 * 256 * 4, "wide": (4 * 512 * 512 + 3 * 512 * 1408) * 4}  # bytes of its matrices
 CALIBRATING = {
     "profile-one": ["--worlds", "1"],
     "profile-two": ["--worlds", "2", "--stages", "0", "--no-baseline"],
@@ -127,15 +129,16 @@ class Place:
         """The command that runs another one here."""
         return [] if self.rate is None else [HERE / "two_hosts.sh", *flags, self.rate]
 
-    def collectives(self):
-        """Of two ranks, one of each host: seconds of a gather of 64 bytes, and of a reduce-scatter of LARGE."""
+    def collectives(self, large):
+        """Of two ranks, one of each host: seconds of a gather of 64 bytes, and of a reduce-scatter of `large`: LARGE
+        on one host, BLOCK of a model on two."""
         rows = self.folder / "collectives.json"
         if not rows.exists():
             start = self.between() or ["mpirun", "--allow-run-as-root", "-np", "2", "--bind-to", "none"]
             run([*start, self.build / "zero_bench", "collectives", "--threads", "1", "--json", rows,
-                 "--bytes", "64", str(LARGE)])
+                 "--bytes", "64", *map(str, BLOCK.values() if self.hosts == 2 else [LARGE])])
         found = {(row["name"], row["dtype"], row["bytes"]): row for row in json.loads(rows.read_text())}
-        return (seconds_of(found["all_gather", "bf16", 64]), seconds_of(found["reduce_scatter", "fp32", LARGE]))
+        return (seconds_of(found["all_gather", "bf16", 64]), seconds_of(found["reduce_scatter", "fp32", large]))
 
     def limits(self):
         """FLOP/s and bytes/s of a core."""
@@ -194,18 +197,22 @@ class Place:
         return [*flags[:at], str(int(flags[at]) // 2), *flags[at + 1:]]
 
     def network(self, model, cluster):
-        """Of ranks' cores and the network: the share of a core that a waiting thread takes, and the share of its rate
-        that a transfer keeps beside compute; with them, two ranks that have half the batch of the compared rows are
+        """Of ranks' cores and the network: the share of a core that a waiting thread takes, and the bytes/s that a
+        transfer reaches beside compute; with them, two ranks that have half the batch of the compared rows are
         simulated to compute as long, and to take as long in all, as they did. cluster(both) is the cluster."""
         flags = self.of_network(model)
         measured = quiet_step((self.folder / f"core-{model}").glob("runs/strong-stage2-world2.*"))[0]
-        polling, lost = 0, 0
+        polling, lost, link = 0, 0, self.link(model)
         for _ in range(3):  # each with the other as it was found
-            polling = self.matched(f"core-time-{model}", flags, lambda value: cluster((value, 1 - lost)),
+            polling = self.matched(f"core-time-{model}", flags, lambda value: cluster((value, link * (1 - lost))),
                                    (0, 0.95), computing, computing(measured))
-            lost = self.matched(f"core-time-{model}", flags, lambda value: cluster((polling, 1 - value)),
+            lost = self.matched(f"core-time-{model}", flags, lambda value: cluster((polling, link * (1 - value))),
                                 (0, 0.95), step, step(measured))
-        return polling, 1 - lost
+        return polling, link * (1 - lost)
+
+    def link(self, model):
+        """Bytes/s between the two hosts, of collectives of a block of the model."""
+        return BLOCK[model] / 2 / self.collectives(BLOCK[model])[1]
 
     def scale(self, folder, flags):
         words = [self.build / "zero_scale", "--report", folder, "--scaling", "strong", "--dtype", "fp32", *self.times,
@@ -230,19 +237,20 @@ def cluster_of(here, place, model, ranks, latency, devices=DEVICES, network=None
     """What the simulator is told of a place where `ranks` ranks (1 or 2) compute at once. `network`: as
     Place.network() finds it."""
     product, memory = here.limits()
-    _, most = here.collectives()
+    _, most = here.collectives(LARGE)
     file = {"hosts": place.hosts, "devices": devices, "kind": "cpu", "memory": "4GB",
             "cores": 2 // place.hosts, "compute_fp32": f"{product / 1e9:.6g}GFLOP/s",
             "memory_bandwidth": rate(memory), "operations": str(here.operations(model, ranks)),
             "links": {"within_host": {"bandwidth": rate(LARGE / most), "latency": f"{latency * 1e6:.3f}us"}}}
     if place.hosts == 2:
-        least, most = place.collectives()
-        link = rate(LARGE / 2 / most)
+        least, _ = place.collectives(BLOCK[model])
+        link = rate(place.link(model))
         file["links"]["between_hosts"] = {"latency": f"{least * 1e6:.3f}us", "bandwidth": link}
         file["links"]["of_host"] = link
         if network is not None:
-            polling, share = network
-            file["shares"] = {"polling": polling, "beside_compute": share}
+            polling, limit = network
+            file["shares"] = {"polling": polling}
+            file["links"]["beside_compute"] = rate(limit)
     return file
 
 
@@ -278,9 +286,9 @@ def main():
         print(f"{model}: handing over between threads: {latency[model] * 1e6:.0f} us")
         for first in places[1:2]:
             network[model] = first.network(model, partial(cluster_of, here, first, model, 2, latency[model], 1))
-            polling, share = network[model]
+            polling, limit = network[model]
             print(f"{model}: a thread that waits for the network takes {polling * 100:.0f} % of its core; beside "
-                  f"compute a transfer keeps {share * 100:.0f} % of its rate")
+                  f"compute a transfer reaches {limit / 1e6:.0f} MB/s")
     errors = []
     print("\n| place | model | sweep | point | measured ms | predicted ms | error | exposed ms | predicted |")
     print("|---|---|---|---|---|---|---|---|---|")

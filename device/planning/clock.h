@@ -28,6 +28,9 @@ struct Span {
   /// Seconds from `begin` in which it takes of compute's speed; until `end` it waits for a
   /// transfer.
   double working = 0;
+  /// Of its rate, what that transfer keeps while compute works; only with `inline_compute`, by which
+  /// compute that has been submitted has run.
+  double transfer_share = 1;
 };
 
 struct ClockOptions {
@@ -35,9 +38,8 @@ struct ClockOptions {
   bool inline_compute = false;  ///< the host thread runs the compute stream's work itself: CPUs
   double submit_seconds = 0;    ///< of the host, to submit a piece of work
   double compute_share = 1;     ///< of compute's speed that is left while communication works
-  // Below 1 only with `inline_compute`, by which compute that has been submitted has run.
-  double waiting_share = 1;   ///< of compute's speed that is left while communication waits
-  double transfer_share = 1;  ///< of a transfer's rate that is left while compute works
+  /// Of compute's speed that is left while communication waits; only with `inline_compute`.
+  double waiting_share = 1;
 };
 
 /// As the functions of these names in device/device.h, with streams that count the time of work on

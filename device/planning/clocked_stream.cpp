@@ -45,9 +45,9 @@ class VirtualMark final : public Mark::State {
 
 VirtualTime VirtualClock::communicates(const Span& span, double earliest) {
   const double worked = span.begin + span.working;
-  if (options_.transfer_share < 1 || options_.waiting_share < 1) {
-    communication_.push_back(
-        std::make_shared<Communication>(Communication{earliest, span.begin, worked, span.end}));
+  if (options_.inline_compute) {
+    communication_.push_back(std::make_shared<Communication>(
+        Communication{earliest, span.begin, worked, span.end, span.transfer_share}));
     return {earliest, communication_.back()};
   }
   if (options_.compute_share == 1 || span.working <= 0) return span.end;
@@ -80,11 +80,11 @@ double VirtualClock::computed(double begin, double seconds) {
     if (piece.end <= at) continue;
     // The transfer goes on beside compute at its share, and then at its full rate.
     const double left = piece.end - at;
-    const double beside = left / options_.transfer_share;
+    const double beside = left / piece.transfer_share;
     const double done = beside * options_.waiting_share;
     const bool outlasts = seconds < done;
     const double taken = outlasts ? seconds / options_.waiting_share : beside;
-    piece.end = at + (outlasts ? left + taken * (1 - options_.transfer_share) : beside);
+    piece.end = at + (outlasts ? left + taken * (1 - piece.transfer_share) : beside);
     put_off_behind(i);
     if (outlasts) return at + taken;
     seconds -= done;

@@ -23,6 +23,7 @@ struct Communication {
   double begin = 0;
   double worked = 0;  ///< until then it takes of compute's speed; then its transfer goes on alone
   double end = 0;
+  double transfer_share = 1;  ///< of the transfer's rate that is left while compute works
 };
 
 /// A time of a stream: fixed, or the end of a piece of communication if that is later.

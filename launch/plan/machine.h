@@ -18,10 +18,10 @@ namespace zero {
 ///     "peak": "989TFLOP/s", "peak_fp32": "67TFLOP/s",   (in place of compute, or beside it)
 ///     "memory_bandwidth": "3.35TB/s",
 ///     "shares": {"products": 0.7, "attention": 0.5, "memory": 0.9, "beside_communication": 0.95,
-///                "beside_compute": 0.7, "polling": 0.1},
+///                "polling": 0.1},
 ///     "submit": "4us", "least_time": "3us", "cores": 64, "operations": "ops.json",
 ///     "links": {"between_switches": "25GB/s", "of_host": "400GB/s", "hosts_of_switch": 32,
-///               "message": "500ns", "collective": "8us"},
+///               "message": "500ns", "collective": "8us", "beside_compute": "1.4Gbit/s"},
 ///     "failures": {"between": "3000h", "save": "30s", "restart": "10min"}
 struct MachineTimes {
   double peak = 0;              ///< FLOP/s of a device in half precision, for the FLOP share
@@ -33,7 +33,6 @@ struct MachineTimes {
   double attention = 1;             ///< of compute, by attention
   double memory = 1;                ///< of memory_bandwidth
   double beside_communication = 1;  ///< of a GPU's compute while collectives run
-  double beside_compute = 1;        ///< of a link of CPUs, while their core computes too
   double polling = 0;               ///< of a core, by a thread that waits for the network
 
   double submit = 0;         ///< seconds of a GPU's host thread for a piece of work
@@ -47,6 +46,7 @@ struct MachineTimes {
   double between_switches_latency = 0;  ///< 0: as between hosts
   double host_bandwidth = 0;            ///< bytes/s that leave a host, of all devices; 0: any
   int hosts_of_switch = 0;              ///< 0: all
+  double beside_compute = 0;  ///< bytes/s between hosts of a CPU whose core computes too; 0: any
   double message = 0;     ///< seconds of a rank for each of the messages that it sends at once
   double collective = 0;  ///< seconds of every collective of GPUs, once, beside its hops
 

@@ -66,7 +66,7 @@ double LinkTimes::latency(LinkLevel level) const {
 /// Of a device, while all devices of its host send.
 double LinkTimes::bandwidth(LinkLevel level) const {
   const MachineTimes& times = machine_.times;
-  if (level == LinkLevel::within_host) return machine_.within_host / options_.copy_slowdown;
+  if (level == LinkLevel::within_host) return machine_.within_host / options_.cores.copy_slowdown;
   const int devices = std::min(machine_.devices, options_.world);
   double rate = machine_.between_hosts;
   if (level == LinkLevel::between_switches && times.between_switches > 0)
@@ -74,8 +74,16 @@ double LinkTimes::bandwidth(LinkLevel level) const {
   return times.host_bandwidth > 0 ? std::min(rate, times.host_bandwidth / devices) : rate;
 }
 
+/// Of the rate of a CPU's transfers. Other ranks of a host compute, and send, as this one does: each
+/// transfer has a part of the link, and the limit is of each.
+double LinkTimes::share_beside_compute(LinkLevel level) const {
+  const double limit = machine_.times.beside_compute;
+  if (level == LinkLevel::within_host || limit == 0) return 1;
+  return options_.cores.transfer_share(std::min(1.0, limit / bandwidth(level)));
+}
+
 double LinkTimes::sum_seconds(double bytes) const {
-  return bytes / (machine_.times.memory_bandwidth * machine_.times.memory) * options_.copy_slowdown;
+  return bytes / (machine_.times.memory_bandwidth * machine_.times.memory) * options_.cores.copy_slowdown;
 }
 
 LinkTimes::Cost LinkTimes::transfer(const Sent& sent) const {
@@ -250,8 +258,9 @@ LinkTimes::Cost LinkTimes::of_cpus(const PlannedCollective& collective,
       break;
   }
   Cost cost = transfer(sent);
+  cost.transfer_share = share_beside_compute(cost.level);
   const int barriers = small || (shared && collective.own_bytes == 0) ? 1 : 2;
-  cost.latency = barriers * latency(LinkLevel::within_host) * options_.copy_slowdown;
+  cost.latency = barriers * latency(LinkLevel::within_host) * options_.cores.copy_slowdown;
   // The communicating threads take cores while they copy and meet; for the wire they wait.
   cost.working = cost.latency;
   if (sent.within_host > 0) cost.working += sent.within_host / bandwidth(LinkLevel::within_host);
@@ -278,7 +287,7 @@ planning::Span LinkTimes::span(const PlannedCollective& collective, double begin
   totals_[static_cast<std::size_t>(taken.level)] += taken.transfer;
   totals_[static_cast<std::size_t>(LinkLevel::within_host)] += taken.sum;
   if (meetings_ != nullptr) begin = meetings_->latest(collective.ranks, begin);
-  return {begin, begin + taken.seconds(), taken.working};
+  return {begin, begin + taken.seconds(), taken.working, taken.transfer_share};
 }
 
 }  // namespace zero

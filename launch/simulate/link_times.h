@@ -11,6 +11,7 @@
 #include "collectives/backends.h"
 #include "launch/plan/machine.h"
 #include "launch/simulate/meetings.h"
+#include "launch/simulate/rank_times.h"
 
 namespace zero {
 
@@ -42,7 +43,7 @@ class LinkTimes final : public planning::CollectiveTimes {
   struct Options {
     int world = 1;
     BackendKind backend = BackendKind::local;
-    double copy_slowdown = 1;  ///< of ranks that take turns on cores
+    CoreShare cores{};
   };
   /// `machine` must outlive this, and `meetings`, where ranks that are simulated side by side wait
   /// for each other; null: the others come when this rank does.
@@ -56,6 +57,7 @@ class LinkTimes final : public planning::CollectiveTimes {
     double transfer = 0;                       ///< of the slowest level
     double sum = 0;                            ///< of kernels that sum received values
     double working = 0;                        ///< seconds of these that take of compute's speed
+    double transfer_share = 1;                 ///< as in planning::Span
     LinkLevel level = LinkLevel::within_host;  ///< the slowest
     double seconds() const { return latency + transfer + sum; }
   };
@@ -85,6 +87,7 @@ class LinkTimes final : public planning::CollectiveTimes {
   double farthest(const GroupSpread& at) const;
   double latency(LinkLevel level) const;
   double bandwidth(LinkLevel level) const;
+  double share_beside_compute(LinkLevel level) const;
   double sum_seconds(double bytes) const;
 
   const Machine& machine_;

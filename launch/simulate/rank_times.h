@@ -22,13 +22,9 @@ struct CoreShare {
   double copy_slowdown = 1;     ///< of the communicating thread
   double compute_share = 1;     ///< of compute's speed that is left while collectives work
 
-  /// Of a link's rate, what a rank's transfers keep while it computes: `beside_compute` if the
-  /// communicating thread has to share a core with compute, all if a core is left for it. The
-  /// number of ranks on a core does not count: each brings a thread that communicates beside those
-  /// that compute, and the host's link serves any of them.
-  double transfer_share(double beside_compute) const {
-    return 1 - (1 - beside_compute) * (1 - compute_share);
-  }
+  /// Of a transfer's rate, what it keeps while the rank computes: `reached` of it if the
+  /// communicating thread has to share a core with compute, all if a core is left for it.
+  double transfer_share(double reached) const { return 1 - (1 - reached) * (1 - compute_share); }
   /// Of compute's speed, what is left while the threads that communicate wait for the network. Each
   /// looks for messages, then pauses; `polling` is the part of looks if it is alone on a core. A
   /// look behind those of others begins later.

@@ -61,7 +61,7 @@ class RankSimulation {
         links_(machine,
                {.world = config.world,
                 .backend = backend_of(config, machine),
-                .copy_slowdown = cores_.copy_slowdown},
+                .cores = cores_},
                meetings),
         device_(planned_device(config, clock(machine))),
         communicator_(planning::communicator(rank, config.world, backend_of(config, machine),
@@ -100,8 +100,7 @@ class RankSimulation {
             .inline_compute = cpu,
             .submit_seconds = cpu ? 0 : machine.times.submit,
             .compute_share = cores_.compute_share,
-            .waiting_share = cpu ? cores_.waiting_share(machine.times.polling) : 1,
-            .transfer_share = cpu ? cores_.transfer_share(machine.times.beside_compute) : 1};
+            .waiting_share = cpu ? cores_.waiting_share(machine.times.polling) : 1};
   }
 
   StepReport train_step() {

@@ -30,10 +30,14 @@ class ClockedDevice : public ::testing::Test {
   Stream& compute() { return device_->compute(); }
   Stream& communication() { return device_->communication(); }
   /// Communication of `seconds`, in the first `working` of which it takes of compute's speed. It
-  /// begins `late` seconds after the stream has reached it.
+  /// begins `late` seconds after the stream has reached it. Beside compute of a host thread the
+  /// rest keeps half its rate.
   void communicate(double working, double seconds, double late = 0) {
     dynamic_cast<ClockedStream&>(communication()).run([=](double begin) {
-      return Span{.begin = begin + late, .end = begin + late + seconds, .working = working};
+      return Span{.begin = begin + late,
+                  .end = begin + late + seconds,
+                  .working = working,
+                  .transfer_share = 0.5};
     });
   }
   double at(Stream& stream) { return stream.mark().seconds_since(begin_).value(); }
@@ -125,8 +129,8 @@ TEST_F(ClockedDevice, ComputesWhileCommunicationWaits) {
   EXPECT_EQ(at(communication()), 10);
 }
 
-/// A CPU whose core either computes or communicates: transfers keep half their rate beside compute.
-constexpr ClockOptions kOneCore{.inline_compute = true, .compute_share = 0, .transfer_share = 0.5};
+/// A CPU whose core either computes or communicates.
+constexpr ClockOptions kOneCore{.inline_compute = true, .compute_share = 0};
 
 TEST_F(ClockedDevice, TransfersAtFullRateWhileComputeWaits) {
   open(kOneCore);

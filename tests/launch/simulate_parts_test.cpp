@@ -210,7 +210,6 @@ TEST(Cores, AreSharedByTheRanksOfAHost) {
 
 TEST(Cores, ThatComputeSlowTransfersDown) {
   EXPECT_EQ(CoreShare::of(1, 1, 1).transfer_share(0.5), 0.5) << "one core for both";
-  EXPECT_EQ(CoreShare::of(1, 4, 1).transfer_share(0.5), 0.5) << "four threads of each kind";
   EXPECT_EQ(CoreShare::of(2, 1, 2).transfer_share(0.5), 0.75) << "one of two cores has both";
   EXPECT_EQ(CoreShare::of(8, 2, 3).transfer_share(0.5), 1) << "a core for itself";
   EXPECT_EQ(CoreShare::of(0, 8, 1).transfer_share(0.5), 1);
@@ -230,26 +229,30 @@ class NamedSeconds final : public planning::WorkTimes {
 };
 
 /// Two hosts of one core each, with all ranks of a host on it. A gather brings each host the 80
-/// bytes of the other in 8 s. A thread that waits for it takes a fifth of the core if it is alone,
-/// four take a half. Beside compute a transfer keeps half its rate.
+/// bytes of the other in 8 s, at 10 bytes a second. A thread that waits for it takes a fifth of the
+/// core if it is alone, four take a half. Beside compute a rank alone reaches 5 bytes a second, half
+/// of the rate, and so does each of four, which is more than its part of the link.
 TEST(Cores, AreSharedByTheLooksOfAllRanksThatWait) {
-  for (const auto& [ranks, left] : {std::pair{1, 0.8}, std::pair{4, 0.5}}) {
+  struct Crowd {
+    int ranks;
+    double left, rate;
+  };
+  for (const auto& [ranks, left, rate] : {Crowd{1, 0.8, 0.5}, Crowd{4, 0.5, 1}}) {
     SCOPED_TRACE(ranks);
     Machine machine{.hosts = 2, .devices = ranks, .memory = 1, .source = "c.json"};
     machine.within_host = 1e18;
     machine.between_hosts = 10;
     machine.times.host_bandwidth = 10;
+    machine.times.beside_compute = 5;
     machine.times.memory_bandwidth = 1e18;
     const CoreShare cores = CoreShare::of(1, ranks, 1);
-    LinkTimes links(
-        machine,
-        {.world = 2 * ranks, .backend = BackendKind::mpi, .copy_slowdown = cores.copy_slowdown});
+    LinkTimes links(machine,
+                    {.world = 2 * ranks, .backend = BackendKind::mpi, .cores = cores});
     NamedSeconds work;
     const auto device = planning::open({.times = &work,
                                         .inline_compute = true,
                                         .compute_share = cores.compute_share,
-                                        .waiting_share = cores.waiting_share(0.2),
-                                        .transfer_share = cores.transfer_share(0.5)},
+                                        .waiting_share = cores.waiting_share(0.2)},
                                        1, MemorySpace::host, DeviceKind::cpu);
     const auto world = planning::communicator(0, 2 * ranks, BackendKind::mpi, device.get(), &links);
     const Mark begin = device->compute().mark();
@@ -258,15 +261,16 @@ TEST(Cores, AreSharedByTheLooksOfAllRanksThatWait) {
     const Slices slices = Slices::even(full, 2 * ranks);
     world->all_gather(slices.of(0), slices, device->communication(), {"h.0", {}});
     EXPECT_NEAR(at(device->communication()), 8, 1e-9) << "alone, the wire is the slowest";
-    // A host's 6 s of compute, in turns of its ranks.
-    device->compute().submit(fmt::format("{}", 6.0 / ranks * cores.compute_slowdown), [] {});
-    const double computes = 6 / left;
+    // A host's 3 s of compute, in turns of its ranks.
+    device->compute().submit(fmt::format("{}", 3.0 / ranks * cores.compute_slowdown), [] {});
+    const double computes = 3 / left;
     EXPECT_NEAR(at(device->compute()), computes, 1e-9);
-    EXPECT_NEAR(at(device->communication()), 8 + computes / 2, 1e-9) << "half its rate beside";
+    const double lost = computes * (1 - rate);
+    EXPECT_NEAR(at(device->communication()), 8 + lost, 1e-9);
     device->compute().wait(device->communication().record());
-    EXPECT_NEAR(device->compute().waited_seconds(), 8 - computes / 2, 1e-9);
+    EXPECT_NEAR(device->compute().waited_seconds(), 8 + lost - computes, 1e-9);
     device->compute().submit("3", [] {});
-    EXPECT_NEAR(at(device->compute()), 11 + computes / 2, 1e-9) << "at full speed with no wait";
+    EXPECT_NEAR(at(device->compute()), 11 + lost, 1e-9) << "at full speed with no wait";
   }
 }
 

@@ -222,24 +222,28 @@ TEST(ClusterFile, RefusesBadKeysOfSimulations) {
 
 /// Between hosts alone, and where a rank has no core for its communication.
 TEST(Simulation, OfCpusHasTransfersAndComputeThatSlowEachOtherDown) {
-  const auto step = [](int hosts, int cores, const std::string& shares) {
-    const std::string more = fmt::format(R"(, "cores": {}, "shares": {{{}}})", cores, shares);
-    return simulate(config_of(2, 8 * hosts), cluster(hosts, "1GB/s", more)).slowest();
+  const auto step = [](int hosts, int cores, double beside_compute, double polling) {
+    Machine machine = cluster(hosts, "1GB/s", fmt::format(R"(, "cores": {})", cores));
+    machine.times.beside_compute = beside_compute;
+    machine.times.polling = polling;
+    return simulate(config_of(2, 8 * hosts), machine).slowest();
   };
-  const SimulatedRank full = step(2, 8, "");
-  for (const char* shares : {R"("beside_compute": 0.5)", R"("polling": 0.1)"}) {
-    SCOPED_TRACE(shares);
-    EXPECT_EQ(step(2, 8, shares).collective_seconds(), full.collective_seconds());
-    EXPECT_EQ(step(2, 16, shares).step_seconds, step(2, 16, "").step_seconds) << "a core for both";
-    EXPECT_NEAR(step(1, 8, shares).step_seconds / step(1, 8, "").step_seconds, 1, 1e-9)
+  const SimulatedRank full = step(2, 8, 0, 0);
+  for (const auto& [limit, polling] : {std::pair{0.5e9, 0.0}, std::pair{0.0, 0.1}}) {
+    SCOPED_TRACE(polling);
+    EXPECT_EQ(step(2, 8, limit, polling).collective_seconds(), full.collective_seconds());
+    EXPECT_EQ(step(2, 16, limit, polling).step_seconds, step(2, 16, 0, 0).step_seconds)
+        << "a core for both";
+    EXPECT_NEAR(step(1, 8, limit, polling).step_seconds / step(1, 8, 0, 0).step_seconds, 1, 1e-9)
         << "no link";
   }
   const auto computing = [](const SimulatedRank& rank) {
     return rank.step_seconds - rank.exposed_seconds;
   };
-  EXPECT_GT(computing(step(2, 8, R"("polling": 0.1)")), computing(full));
-  EXPECT_GT(step(2, 8, R"("beside_compute": 0.5)").step_seconds, full.step_seconds);
-  EXPECT_GT(step(2, 8, R"("beside_compute": 0.5)").exposed_seconds, full.exposed_seconds);
+  EXPECT_GT(computing(step(2, 8, 0, 0.1)), computing(full));
+  EXPECT_GT(step(2, 8, 0.5e9, 0).step_seconds, full.step_seconds);
+  EXPECT_GT(step(2, 8, 0.5e9, 0).exposed_seconds, full.exposed_seconds);
+  EXPECT_EQ(step(2, 8, 1e9, 0).step_seconds, full.step_seconds) << "no less than the link";
 }
 
 TEST(SimulateFlag, NamesTheClusterAndPerhapsRanks) {
