@@ -28,8 +28,8 @@ struct Span {
   /// Seconds from `begin` in which it takes of compute's speed; until `end` it waits for a
   /// transfer.
   double working = 0;
-  /// Of its rate, what that transfer keeps while compute works; only with `inline_compute`, by which
-  /// compute that has been submitted has run.
+  /// Of its rate, what that transfer keeps while compute works; only with `inline_compute`, by
+  /// which compute that has been submitted has run.
   double transfer_share = 1;
 };
 

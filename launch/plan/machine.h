@@ -47,8 +47,8 @@ struct MachineTimes {
   double host_bandwidth = 0;            ///< bytes/s that leave a host, of all devices; 0: any
   int hosts_of_switch = 0;              ///< 0: all
   double beside_compute = 0;  ///< bytes/s between hosts of a CPU whose core computes too; 0: any
-  double message = 0;     ///< seconds of a rank for each of the messages that it sends at once
-  double collective = 0;  ///< seconds of every collective of GPUs, once, beside its hops
+  double message = 0;         ///< seconds of a rank for each of the messages that it sends at once
+  double collective = 0;      ///< seconds of every collective of GPUs, once, beside its hops
 
   double between_failures = 0;  ///< seconds, of a host; 0: no failures
   double save = 0;              ///< seconds that a checkpoint holds training up

@@ -74,8 +74,8 @@ double LinkTimes::bandwidth(LinkLevel level) const {
   return times.host_bandwidth > 0 ? std::min(rate, times.host_bandwidth / devices) : rate;
 }
 
-/// Of the rate of a CPU's transfers. Other ranks of a host compute, and send, as this one does: each
-/// transfer has a part of the link, and the limit is of each.
+/// Of the rate of a CPU's transfers. Other ranks of a host compute, and send, as this one does:
+/// each transfer has a part of the link, and the limit is of each.
 double LinkTimes::share_beside_compute(LinkLevel level) const {
   const double limit = machine_.times.beside_compute;
   if (level == LinkLevel::within_host || limit == 0) return 1;
@@ -83,7 +83,8 @@ double LinkTimes::share_beside_compute(LinkLevel level) const {
 }
 
 double LinkTimes::sum_seconds(double bytes) const {
-  return bytes / (machine_.times.memory_bandwidth * machine_.times.memory) * options_.cores.copy_slowdown;
+  return bytes / (machine_.times.memory_bandwidth * machine_.times.memory) *
+         options_.cores.copy_slowdown;
 }
 
 LinkTimes::Cost LinkTimes::transfer(const Sent& sent) const {

@@ -230,8 +230,8 @@ class NamedSeconds final : public planning::WorkTimes {
 
 /// Two hosts of one core each, with all ranks of a host on it. A gather brings each host the 80
 /// bytes of the other in 8 s, at 10 bytes a second. A thread that waits for it takes a fifth of the
-/// core if it is alone, four take a half. Beside compute a rank alone reaches 5 bytes a second, half
-/// of the rate, and so does each of four, which is more than its part of the link.
+/// core if it is alone, four take a half. Beside compute a rank alone reaches 5 bytes a second,
+/// half of the rate, and so does each of four, which is more than its part of the link.
 TEST(Cores, AreSharedByTheLooksOfAllRanksThatWait) {
   struct Crowd {
     int ranks;
@@ -246,8 +246,7 @@ TEST(Cores, AreSharedByTheLooksOfAllRanksThatWait) {
     machine.times.beside_compute = 5;
     machine.times.memory_bandwidth = 1e18;
     const CoreShare cores = CoreShare::of(1, ranks, 1);
-    LinkTimes links(machine,
-                    {.world = 2 * ranks, .backend = BackendKind::mpi, .cores = cores});
+    LinkTimes links(machine, {.world = 2 * ranks, .backend = BackendKind::mpi, .cores = cores});
     NamedSeconds work;
     const auto device = planning::open({.times = &work,
                                         .inline_compute = true,
