@@ -31,6 +31,7 @@ struct Family {
 
   // Shapes are not validated. Throw zero::Error naming file, field, found and expected.
   DecoderShape (*from_hf)(JsonFields& config, std::string_view model_type);
+  /// Also called with all sizes of a family that has no default ones 2, for the defaults of others.
   DecoderShape (*from_section)(JsonFields& section);
   /// The config.json from which transformers 4 and 5, and from_hf, build the model.
   nlohmann::json (*to_hf)(const DecoderShape& shape);

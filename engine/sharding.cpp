@@ -288,6 +288,8 @@ class ShardedParameters : public ShardedGradients {
   }
 
  private:
+  /// A unit that is cheaper whole has been laid out with all of it as tail
+  /// (EngineCore::lay_out_units).
   static bool whole(const Segment& segment) { return segment.layout.tail_begin() == 0; }
 };
 

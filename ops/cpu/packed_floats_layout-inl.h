@@ -4,11 +4,11 @@
 // The packed layout of tiles of fp32 operands. Included inside Highway's foreach_target
 // mechanism, once per target.
 
-#if defined(ZERO_MODEL_CPU_PACKED_FLOATS_LAYOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ZERO_MODEL_CPU_PACKED_FLOATS_LAYOUT_INL_H_
-#undef ZERO_MODEL_CPU_PACKED_FLOATS_LAYOUT_INL_H_
+#if defined(ZERO_OPS_CPU_PACKED_FLOATS_LAYOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ZERO_OPS_CPU_PACKED_FLOATS_LAYOUT_INL_H_
+#undef ZERO_OPS_CPU_PACKED_FLOATS_LAYOUT_INL_H_
 #else
-#define ZERO_MODEL_CPU_PACKED_FLOATS_LAYOUT_INL_H_
+#define ZERO_OPS_CPU_PACKED_FLOATS_LAYOUT_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -223,4 +223,4 @@ void pack_tile(Form form, const Patch& tile, float* to) {
 }  // namespace zero::cpu::packed::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // ZERO_MODEL_CPU_PACKED_FLOATS_LAYOUT_INL_H_
+#endif  // ZERO_OPS_CPU_PACKED_FLOATS_LAYOUT_INL_H_

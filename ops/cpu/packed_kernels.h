@@ -78,7 +78,9 @@ struct Destination {
 };
 
 /// One implementation of products of packed tiles. Every element of a result is one fp32 sum in
-/// the order of depth.
+/// the order of depth: of elements, each by a fused multiplication and addition where the vectors
+/// have one (floats); of pairs of elements (bf16); by AMX of sums over 32 elements, each the sum of
+/// its even and of its odd ones. bf16 instructions take subnormals for zeros.
 struct Kernels {
   std::int64_t tile_bytes;  ///< of a packed tile
   std::int64_t left_bytes;  ///< between rows of a left tile; 0: not in rows
@@ -97,15 +99,15 @@ struct Kernels {
   double (*in_registers)(std::int64_t turns);
 };
 
-/// bf16 by AVX-512, a pair in depth at a time, and by AMX; only for processors with these
-/// instructions; null if not in this build.
+/// packed_bf16.cpp: bf16 by AVX-512, a pair in depth at a time, and by AMX; only for processors
+/// with these instructions; null if not in this build.
 const Kernels* pair_kernels();
 const Kernels* tile_kernels();
 /// Whether pair_kernels() are faster than float_kernels(). A processor with AMX takes two cycles
 /// for a vector of pairs, and half as long for the same number of fp32 multiplications.
 bool pairs_are_fast();
-/// fp32 by the vectors of any processor, one multiplication and addition at a time; bf16 and fp16
-/// operands are widened as they are packed.
+/// fp32 by the vectors of any processor (packed_floats.cpp), element after element of the depth;
+/// bf16 and fp16 operands are widened as they are packed.
 const Kernels& float_kernels();
 
 }  // namespace zero::cpu::packed

@@ -82,10 +82,10 @@ PackedRight pack_right(const ProductShape& shape, const packed::Kernels& kernels
 enum class Right : std::uint8_t { in_memory, packed, packed_fp32 };
 
 /// A product of one shape by `kernels`, which must outlive it. Every element of the result is one
-/// fp32 sum in the order of k, rounded once: its bits depend on the kernels only, not on the number
-/// of threads or the partition of the work. Operands are packed into the caches piece by piece,
-/// transposed if needed, so that weights' gradients run at the rate of the other products; a left
-/// operand whose rows are whole cache lines is read in place.
+/// fp32 sum in the order of k (packed::Kernels), rounded once: its bits depend on the kernels only,
+/// not on the number of threads or the partition of the work. Operands are packed into the caches
+/// piece by piece, transposed if needed, so that weights' gradients run at the rate of the other
+/// products; a left operand whose rows are whole cache lines is read in place.
 class Product {
  public:
   struct Operands {

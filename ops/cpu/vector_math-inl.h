@@ -4,11 +4,11 @@
 // Per-target loops, exponentials and sums of the layers' kernels, on the loads and stores of
 // device/cpu/vector_io-inl.h. Included inside Highway's foreach_target mechanism, once per target.
 
-#if defined(ZERO_MODEL_CPU_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ZERO_MODEL_CPU_VECTOR_MATH_INL_H_
-#undef ZERO_MODEL_CPU_VECTOR_MATH_INL_H_
+#if defined(ZERO_OPS_CPU_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ZERO_OPS_CPU_VECTOR_MATH_INL_H_
+#undef ZERO_OPS_CPU_VECTOR_MATH_INL_H_
 #else
-#define ZERO_MODEL_CPU_VECTOR_MATH_INL_H_
+#define ZERO_OPS_CPU_VECTOR_MATH_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -104,7 +104,7 @@ HWY_INLINE hn::Vec<D> exp2(D d, hn::Vec<D> x) {
   return formulas(d).exp2(x);
 }
 
-/// A sum of lanes in a fixed order.
+/// A sum of lanes in the order of Highway's SumOfLanes, which is one for a number of lanes.
 template <class D>
 HWY_INLINE float sum_lanes(D d, hn::Vec<D> value) {
   return hn::GetLane(hn::SumOfLanes(d, value));
@@ -113,4 +113,4 @@ HWY_INLINE float sum_lanes(D d, hn::Vec<D> value) {
 }  // namespace zero::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // ZERO_MODEL_CPU_VECTOR_MATH_INL_H_
+#endif  // ZERO_OPS_CPU_VECTOR_MATH_INL_H_
