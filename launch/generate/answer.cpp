@@ -14,6 +14,7 @@ namespace {
 /// By FinishReason.
 constexpr std::array<std::string_view, 5> kReasons{"length", "end_token", "stop", "cancelled",
                                                    "failed"};
+static_assert(std::size_t(FinishReason::failed) + 1 == kReasons.size());
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -24,7 +25,6 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
-#include "base/file_text.h"
 #include "launch/config/answers.h"
 #include "launch/rendezvous/launcher_variables.h"
 
@@ -42,7 +42,15 @@ class Capture {
   ~Capture() { std::fclose(file_); }
 
   int file() const { return ::fileno(file_); }
-  std::string text() const { return file_text(fmt::format("/proc/self/fd/{}", file())); }
+  std::string text() const {  // by the descriptor itself: takes no other one, and no /proc
+    std::string all;
+    std::array<char, 4096> part{};
+    for (ssize_t got = 0;
+         (got = ::pread(file(), part.data(), part.size(), static_cast<off_t>(all.size()))) > 0;) {
+      all.append(part.data(), static_cast<std::size_t>(got));
+    }
+    return all;
+  }
 
  private:
   std::FILE* file_ = std::tmpfile();

@@ -323,6 +323,7 @@ Diagnosis of_compute(std::span<const FlightState> states, const WaitGraph& waits
 
 std::string_view name_of(Diagnosis::What what) {
   constexpr std::array<std::string_view, 5> kNames{"nothing", "death", "error", "hang", "mismatch"};
+  static_assert(std::size_t(Diagnosis::What::mismatch) + 1 == kNames.size());
   return kNames.at(static_cast<std::size_t>(what));
 }
 

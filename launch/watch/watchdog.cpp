@@ -143,6 +143,7 @@ bool Watchdog::any_other(Is is, const Counts& counts) const {
   for (int i = 0; i < ranks_.count(); ++i) {
     if (i == ranks_.self() || ranks_.ended(i) != (is == Is::dead)) continue;
     const FlightState state = ranks_.read(i);
+    // One that is over ended in good order, or by an error that all ranks know of.
     if (!state.over && counts(state.last_words)) return true;
   }
   return false;

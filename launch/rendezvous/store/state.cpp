@@ -21,6 +21,7 @@ std::uint64_t bytes_of(std::string_view key, std::string_view value) {
 }
 
 constexpr std::array kLosses{"ended", "unreachable", "reset"};  // by PeerLoss
+static_assert(std::size_t(PeerLoss::reset) + 1 == kLosses.size());
 
 std::string lost_text(int rank) {
   return fmt::format("rank {} is gone: its process has ended, or its host cannot be reached", rank);
