@@ -230,6 +230,12 @@ TEST(ProgramWatchdog, AnErrorOfAllRanksIsAFaultInTheirFlightFiles) {
   EXPECT_EQ(found.diagnosis.what, Diagnosis::What::error);
   EXPECT_THAT(found.diagnosis.lines,
               ElementsAre(ContainsRegex("ranks 0-1 ended by an error: step [0-9]+: .*NaN")));
+  // Nor does a start that fails, as without the disk of its data, destroy them.
+  const Outcome start = shell(run, started(2) + " --config " + run.config() + " --set data.train=" +
+                                       run.folder().path("none") + " run.flight_folder=" + flight);
+  EXPECT_NE(start.status, 0);
+  EXPECT_THAT(start.errors, HasSubstr("data.train"));
+  EXPECT_EQ(examine(flight).ranks.at(0).run, found.ranks.at(0).run) << start.errors;
 }
 
 // A suspended job or laptop, a frozen container.
