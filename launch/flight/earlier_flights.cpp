@@ -8,12 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
-#include <functional>
 #include <system_error>
 #include <vector>
 
+#include "collectives/agreement.h"
 #include "files/disk_calls.h"
 #include "launch/flight/flight_place.h"
 #include "launch/flight/flight_reader.h"
@@ -22,14 +21,6 @@ namespace zero {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Calls `work`, whose errors must not fail a start: what it has not moved stays.
-void try_to(const std::function<void()>& work) noexcept {
-  try {
-    work();
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-  }
-}
 
 /// The places of flight files in the folder; none if it cannot be read.
 std::vector<std::string> places_in(const fs::path& folder) {
@@ -45,7 +36,7 @@ std::vector<std::string> places_in(const fs::path& folder) {
 /// Whether the file tells more than that a start was ended from outside.
 bool tells(const std::string& place) {
   bool result = false;
-  try_to([&] {  // the file may be of another version, or in another host's memory
+  failure_of([&] {  // the file may be of another version, or in another host's memory
     using Kind = LastWords::Kind;
     const FlightState state = FlightReader(flight_file_at(place)).read();
     const LastWords& words = state.last_words;
@@ -67,8 +58,8 @@ bool is_free(const std::string& place) {
 
 /// Decides between the files of a folder that has some and those that wait, `waiting`; removes one
 /// or the other. Returns the places of those to be moved to the others.
-std::vector<std::string> newest_of(std::vector<std::string> found,
-                                   const std::vector<std::string>& waiting) {
+std::vector<std::string> kept_of(std::vector<std::string> found,
+                                 const std::vector<std::string>& waiting) {
   if (waiting.empty()) return found;
   const std::string run = run_of_flight(waiting.front());
   // Moves that a kill has cut short.
@@ -93,7 +84,7 @@ EarlierFlights::EarlierFlights(const std::string& place, Share share)
       share_(share) {}
 
 void EarlierFlights::set_aside() const noexcept {
-  try_to([this] {
+  failure_of([this] {  // what has not been moved stays
     std::vector<std::string> found;
     for (std::string& place : places_in(folder_)) {
       const FlightUse use = use_of_flight(place);
@@ -104,7 +95,7 @@ void EarlierFlights::set_aside() const noexcept {
     const fs::path aside = fs::path(folder_) / kEarlierFlights;
     std::error_code error;
     fs::create_directory(aside, error);
-    for (const std::string& place : newest_of(std::move(found), places_in(aside))) {
+    for (const std::string& place : kept_of(std::move(found), places_in(aside))) {
       std::rename(place.c_str(), (aside / fs::path(place).filename()).c_str());
       ::unlink(part_of(place).c_str());
     }
@@ -112,7 +103,7 @@ void EarlierFlights::set_aside() const noexcept {
 }
 
 void EarlierFlights::put_back() const noexcept {
-  try_to([this] {
+  failure_of([this] {
     const fs::path aside = fs::path(folder_) / kEarlierFlights;
     const auto waiting =
         share_ == Share::all ? places_in(aside) : std::vector{(aside / name_).string()};
@@ -126,7 +117,7 @@ void EarlierFlights::put_back() const noexcept {
 
 void EarlierFlights::remove() const noexcept {
   if (share_ != Share::all) return;
-  try_to([this] {
+  failure_of([this] {
     const files::DiskCall counted;
     const fs::path aside = fs::path(folder_) / kEarlierFlights;
     remove_all(places_in(aside));
