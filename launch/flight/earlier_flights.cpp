@@ -94,7 +94,10 @@ void EarlierFlights::set_aside() const noexcept {
     if (found.empty()) return;
     const fs::path aside = fs::path(folder_) / kEarlierFlights;
     std::error_code error;
-    fs::create_directory(aside, error);
+    // Whoever may clear the folder may clear that one.
+    if (fs::create_directory(aside, error)) {
+      fs::permissions(aside, fs::status(folder_, error).permissions(), error);
+    }
     for (const std::string& place : kept_of(std::move(found), places_in(aside))) {
       std::rename(place.c_str(), (aside / fs::path(place).filename()).c_str());
       ::unlink(part_of(place).c_str());

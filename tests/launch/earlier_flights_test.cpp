@@ -82,8 +82,10 @@ INSTANTIATE_TEST_SUITE_P(Folders, EarlierFlightsOn,
 
 TEST_P(EarlierFlightsOn, AreReadWhileARunStartsAndComeBackIfTheStartFails) {
   const std::uint64_t number = crash();
+  std::filesystem::permissions(folder(), std::filesystem::perms::all);
   run(2, [&](FlightFile& file) {
     if (file.place() == place(0)) {
+      EXPECT_EQ(std::filesystem::status(earlier()).permissions(), std::filesystem::perms::all);
       EXPECT_NE(number_in(folder()), number) << "a hang of the start is found";
       EXPECT_EQ(number_in(earlier()), number);
       EXPECT_EQ(examine(earlier()).ranks.at(1).step, 7);
