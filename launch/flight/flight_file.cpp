@@ -27,6 +27,8 @@
 namespace zero {
 namespace {
 
+constexpr std::string_view kStart = "start";  // of PhaseListener
+
 void copy_name(flight::Name& to, std::string_view name) {
   const std::size_t length = std::min(name.size(), to.size() - 1);
   std::memcpy(to.data(), name.data(), length);
@@ -172,6 +174,10 @@ void FlightFile::phase(std::int64_t step, std::string_view name) {
   flight::write(header_->step, step);
   flight::write(header_->phase, number);
   add({.what = flight::what_of(flight::Kind::phase, 0, 0, number), .enqueued = now()});
+  has_started_ = has_started_ || name != kStart;
+  if (step < 0 || !earlier_) return;
+  earlier_->remove();
+  earlier_.reset();
 }
 
 void FlightFile::compute(std::string_view unit, Phase phase) {
@@ -228,6 +234,8 @@ void FlightFile::end_and_remove() noexcept {
     } else if (!is_there) {
       return;
     }
+    if (earlier_ && has_started_) earlier_->remove();
+    if (earlier_ && !has_started_) earlier_->put_back();
     const std::string folder = std::filesystem::path(place_).parent_path().string();
     if (!folder.empty()) ::rmdir(folder.c_str());  // fails while other files are there
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory: the link stays

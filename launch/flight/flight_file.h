@@ -10,11 +10,13 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/descriptor.h"
 #include "engine/schedule.h"
 #include "files/disk_calls.h"
+#include "launch/flight/earlier_flights.h"
 #include "launch/flight/flight_layout.h"
 #include "launch/flight/flight_place.h"
 #include "launch/flight/flight_state.h"
@@ -33,7 +35,8 @@ struct FlightFileOptions {
 /// A rank's flight file: what the rank does, in memory that other processes map and that outlasts
 /// a kill. Holds published facts (step, phase, last unit of compute), a ring of records, the names
 /// in use, last words and a stack. Written by the rank's host thread, except where a function says
-/// otherwise, without locks, and without system calls after create(). FlightReader reads it.
+/// otherwise, without locks, and without system calls after create() but for the phase that begins
+/// the first step, which removes an earlier run's files. FlightReader reads it.
 class FlightFile {
  public:
   /// The number of a record; 0: none.
@@ -50,6 +53,10 @@ class FlightFile {
   /// is. `obstacle`: why the file is without a name, if it was to have one. Throws zero::Error, and
   /// removes the file, if the link cannot be written.
   void link_at(const std::string& place, std::string obstacle);
+
+  /// What an earlier run has left waits for this one's first step: goes then, or comes back if the
+  /// run ends in good order while it starts.
+  void know_earlier(EarlierFlights earlier) { earlier_ = std::move(earlier); }
 
   /// The open file: N of /proc/PID/fd/N.
   int descriptor() const { return file_.get(); }
@@ -68,7 +75,8 @@ class FlightFile {
   void mean_step(double seconds);
   /// The rank has ended in good order.
   void end() noexcept;
-  /// end(), and removes the file, the link to it and, once that is empty, its place's folder.
+  /// end(), and removes the file, the link to it and, once that is empty, its place's folder. Files
+  /// of an earlier run come back unless a phase behind "start" has begun; then they go too.
   void end_and_remove() noexcept;
 
   static constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};
@@ -138,6 +146,8 @@ class FlightFile {
   std::unordered_map<std::string, std::uint64_t, Hash, std::equal_to<>> names_{};
   std::uint32_t ranks_used_ = 0;
   std::int64_t step_ = -1;
+  std::optional<EarlierFlights> earlier_{};
+  bool has_started_ = false;  // a phase behind "start" has begun
 };
 
 }  // namespace zero

@@ -22,11 +22,10 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/nanoseconds.h"
-#include "base/whole_number.h"
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "launch/config/train_config.h"
-#include "launch/flight/flight_layout.h"
+#include "launch/flight/earlier_flights.h"
 #include "launch/flight/flight_place.h"
 #include "launch/flight/flight_reader.h"
 #include "launch/flight/visible_ranks.h"
@@ -37,15 +36,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kFlightNameBegin = "rank_";
-constexpr std::string_view kFlightNameEnd = ".flight";
-
 /// Draws a number that two runs hardly share: the first rank's, on every rank. Collective.
 std::uint64_t draw_run(const FlightFolder& folder, Communicator& ranks, Device& device) {
   std::random_device random;
   auto run = static_cast<std::int64_t>(std::uint64_t{random()} << 32 | random());
   host_broadcast(ranks, device, View::of(std::span<std::int64_t>(&run, 1)), 0, {folder.option, {}});
   return static_cast<std::uint64_t>(run);
+}
+
+/// Sets aside what an earlier run has left, and draws the number of this one. The first rank moves
+/// files before any other host's looks: hosts may share the folder. Collective.
+std::uint64_t begin_run(const FlightFolder& folder, const std::optional<EarlierFlights>& earlier,
+                        Communicator& ranks, Device& device) {
+  if (earlier && ranks.rank() == 0) earlier->set_aside();
+  const std::uint64_t run = draw_run(folder, ranks, device);
+  if (!earlier || ranks.local_size() == ranks.size()) return run;
+  agree(ranks, device, folder.option, [&] {
+    if (ranks.local_rank() == 0 && ranks.rank() != 0) earlier->set_aside();
+  });
+  return run;
 }
 
 /// Flight files of ended runs stay in memory for so long, for zero_doctor.
@@ -167,47 +176,37 @@ std::string flight_folder(const TrainConfig& config) {
   return log.empty() || !is_file ? "" : log + ".flight";
 }
 
-std::string flight_file_name(int rank) {
-  return fmt::format("{}{:05}{}", kFlightNameBegin, rank, kFlightNameEnd);
-}
-
-bool is_flight_file_name(std::string_view name) {
-  return name.starts_with(kFlightNameBegin) && name.ends_with(kFlightNameEnd);
-}
-
-std::optional<int> rank_of_flight_file(std::string_view name) {
-  if (!is_flight_file_name(name)) return std::nullopt;
-  name.remove_prefix(kFlightNameBegin.size());
-  name.remove_suffix(kFlightNameEnd.size());
-  const auto rank = whole_number(name, 0, flight::kMost);
-  return rank ? std::optional(static_cast<int>(*rank)) : std::nullopt;
-}
-
 std::string flight_place(const FlightFolder& folder, int rank) {
   return folder.path.empty() ? "" : (fs::path(folder.path) / flight_file_name(rank)).string();
 }
 
 FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device,
                               const FlightMemory& memory) {
-  const std::uint64_t run = draw_run(folder, ranks, device);
+  const std::string place = flight_place(folder, ranks.rank());
+  const bool has_place = !place.empty();
+  const auto share =
+      ranks.local_rank() == 0 ? EarlierFlights::Share::all : EarlierFlights::Share::own;
+  const auto earlier = has_place ? std::optional(EarlierFlights(place, share)) : std::nullopt;
   std::optional<FlightFile> file;
+  std::uint64_t run = 0;
   const auto create = [&] {
-    const bool has_place = !folder.path.empty();
     std::error_code error;
     if (has_place) fs::create_directories(folder.path, error);
     ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
                folder.option, folder.path, error.message(), folder.without);
-    const std::string place = flight_place(folder, ranks.rank());
     file.emplace(has_place && files::may_need_server(memory.type_of(folder.path))
                      ? create_in_memory(memory, place, folder, ranks, run)
                      : FlightFile::create(place, ranks.rank(), ranks.size(), run,
                                           {.option = folder.option, .without = folder.without}));
+    if (earlier) file->know_earlier(*earlier);
     if (has_place && ranks.rank() == 0) remove_files_from(folder.path, ranks.size());
   };
   try {
+    run = begin_run(folder, earlier, ranks, device);
     agree(ranks, device, folder.option, create);
   } catch (...) {  // another rank has none: nothing has begun that a file could tell of
     if (file) file->end_and_remove();
+    if (!file && earlier) earlier->put_back();
     throw;
   }
   return std::move(*file);

@@ -29,13 +29,6 @@ std::string flight_folder(const TrainConfig& config);
 /// The folder of flight files in a folder of checkpoints.
 inline constexpr std::string_view kFlightInCheckpoints = "flight";
 
-/// "rank_00003.flight"
-std::string flight_file_name(int rank);
-/// Whether a file has such a name.
-bool is_flight_file_name(std::string_view name);
-/// The rank in such a name; nothing if it has none.
-std::optional<int> rank_of_flight_file(std::string_view name);
-
 /// A folder of flight files, and how its program asks for it.
 struct FlightFolder {
   std::string path{};  ///< empty: the files are in memory alone
@@ -53,12 +46,13 @@ struct FlightMemory {
   std::function<std::int64_t(const std::string&)> type_of = files::type_of_path;
 };
 
-/// Creates this rank's flight file, and its folder. Replaces an older run's; removes those of ranks
-/// that this run does not have. If a page of the folder's files may wait for a server
-/// (files::may_need_server()), the file lies in `memory`, or has no name where that has no room for
-/// it, and its place has a link; the first rank of a host removes files there that ended a week ago
-/// or earlier. Ranks agree on the number of the run, which their files name. Collective. Throws
-/// AgreedError naming the option.
+/// Creates this rank's flight file, and its folder. An earlier run's files, of all its ranks, wait
+/// in a folder of their own until this one comes to its first step (EarlierFlights); what cannot
+/// be moved there is replaced, or removed if this run has no such rank. If a page of the folder's
+/// files may wait for a server (files::may_need_server()), the file lies in `memory`, or has no
+/// name where that has no room for it, and its place has a link; the first rank of a host removes
+/// files there that ended a week ago or earlier. Ranks agree on the number of the run, which their
+/// files name. Collective. Throws AgreedError naming the option.
 FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device,
                               const FlightMemory& memory = {});
 

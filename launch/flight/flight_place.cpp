@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "base/message_text.h"
+#include "base/whole_number.h"
 #include "launch/flight/flight_layout.h"
 #include "launch/process/open_files.h"
 
@@ -29,6 +30,9 @@ namespace {
 
 constexpr std::string_view kLinkBegin = "ZERO flight link\n";
 constexpr std::string_view kNameInMemory = "zero_flight.";
+constexpr std::string_view kRankInMemory = ".rank_";
+constexpr std::string_view kFlightNameBegin = "rank_";
+constexpr std::string_view kFlightNameEnd = ".flight";
 constexpr std::size_t kLongestLink = 8192;
 constexpr std::string_view kFlightMagic{flight::kMagic.data(), flight::kMagic.size()};
 
@@ -93,6 +97,8 @@ bool is_barred(const FlightLink& link) {
   return file.get() < 0 && (errno == EACCES || errno == EPERM);
 }
 
+std::string run_text(std::uint64_t run) { return fmt::format("{:016x}", run); }
+
 std::string prefix_in_memory() { return fmt::format("{}{}.", kNameInMemory, ::geteuid()); }
 
 /// Removes the file if it is a flight file that nobody writes.
@@ -106,12 +112,19 @@ void remove_linked(const FlightLink& link) {
   remove_if_ended(link.path, open_there(link.path, O_RDWR));
 }
 
-/// Whether this process writes the flight file, or somebody begins to: it names no process yet.
-bool may_be_own(const Descriptor& file) {
+/// The header of a flight file; zeros where none is.
+flight::Header header_of(const Descriptor& file) {
   const std::string begin = begin_of(file, sizeof(flight::Header));
   flight::Header header{};
   std::memcpy(&header, begin.data(), begin.size());
-  return (has_zeros_alone(begin) || header.process == ::getpid()) && is_locked(file.get());
+  return header;
+}
+
+/// Whether this process writes the flight file, or somebody begins to: it names no process yet.
+bool may_be_own(const Descriptor& file) {
+  const std::string begin = begin_of(file, sizeof(flight::Header));
+  const bool names_this = header_of(file).process == ::getpid();
+  return (has_zeros_alone(begin) || names_this) && is_locked(file.get());
 }
 
 void check_ended(bool in_use, const std::string& place, std::string_view option) {
@@ -165,12 +178,52 @@ std::string flight_file_at(const std::string& place) {
   return link->path;
 }
 
+std::string flight_file_name(int rank) {
+  return fmt::format("{}{:05}{}", kFlightNameBegin, rank, kFlightNameEnd);
+}
+
+bool is_flight_file_name(std::string_view name) {
+  return name.starts_with(kFlightNameBegin) && name.ends_with(kFlightNameEnd);
+}
+
+std::optional<int> rank_of_flight_file(std::string_view name) {
+  if (!is_flight_file_name(name)) return std::nullopt;
+  name.remove_prefix(kFlightNameBegin.size());
+  name.remove_suffix(kFlightNameEnd.size());
+  const auto rank = whole_number(name, 0, flight::kMost);
+  return rank ? std::optional(static_cast<int>(*rank)) : std::nullopt;
+}
+
+FlightUse use_of_flight(const std::string& place) {
+  if (const auto link = FlightLink::read(place)) {
+    return is_barred(*link) || is_in_use(*link) ? FlightUse::goes_on : FlightUse::ended;
+  }
+  if (is_in_use(place)) return FlightUse::goes_on;
+  const std::string begin = begin_of(open_there(place, O_RDONLY), kFlightMagic.size());
+  return begin == kFlightMagic ? FlightUse::ended : FlightUse::none;
+}
+
+std::string run_of_flight(const std::string& place) {
+  const auto link = FlightLink::read(place);
+  if (!link) {
+    const flight::Header header = header_of(open_there(place, O_RDONLY));
+    return header.magic == flight::kMagic ? run_text(header.run) : "";
+  }
+  // The name has it, on other hosts too: "zero_flight.1000.0123456789abcdef.rank_00003".
+  const std::string name = std::filesystem::path(link->path).filename().string();
+  const std::size_t end = name.rfind(kRankInMemory);
+  const std::size_t digits = run_text(0).size();
+  const bool has_run = name.starts_with(kNameInMemory) && end != std::string::npos && end >= digits;
+  return has_run ? name.substr(end - digits, digits) : "";
+}
+
 bool is_half_made(const std::string& path) {
   return is_half_made(open_there(path, O_RDONLY), std::numeric_limits<std::time_t>::min());
 }
 
 std::string path_in_memory(const std::string& memory, std::uint64_t run, int rank) {
-  return fmt::format("{}/{}{:016x}.rank_{:05}", memory, prefix_in_memory(), run, rank);
+  return fmt::format("{}/{}{}{}{:05}", memory, prefix_in_memory(), run_text(run), kRankInMemory,
+                     rank);
 }
 
 bool is_path_in_memory(const std::string& path) {

@@ -30,6 +30,13 @@ struct FlightLink {
   bool is_here() const;
 };
 
+/// "rank_00003.flight"
+std::string flight_file_name(int rank);
+/// Whether a file has such a name.
+bool is_flight_file_name(std::string_view name);
+/// The rank in such a name; nothing if it has none.
+std::optional<int> rank_of_flight_file(std::string_view name);
+
 /// A flight file as it was at one moment, to be put in place of the link to it.
 struct FlightCopy {
   std::string place{};
@@ -45,6 +52,18 @@ std::string flight_file_at(const std::string& place);
 /// rank makes it, or was ended meanwhile, or its host has lost what was not on the disk. Such a
 /// file is empty or has the size of a flight file.
 bool is_half_made(const std::string& path);
+
+/// What is known of the run whose flight file, or link to one, is at a place.
+enum class FlightUse : std::uint8_t {
+  none,     ///< no flight file is there, or one that is half made
+  ended,    ///< as far as this host can know
+  goes_on,  ///< or this user may not look
+};
+FlightUse use_of_flight(const std::string& place);
+
+/// The number of the run whose flight file, or link to one, is at `place`: "0123456789abcdef".
+/// Empty if it cannot be told, as of a link to a file without a name.
+std::string run_of_flight(const std::string& place);
 
 /// "/dev/shm/zero_flight.1000.0123456789abcdef.rank_00003": of this user, run and rank.
 std::string path_in_memory(const std::string& memory, std::uint64_t run, int rank);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "collectives/agreement.h"
 #include "collectives/host/process.h"
 #include "files/file_system.h"
+#include "launch/flight/earlier_flights.h"
 #include "launch/flight/flight_file.h"
 #include "launch/flight/flight_folder.h"
 #include "launch/flight/flight_place.h"
@@ -48,15 +50,27 @@ std::vector<std::string> files_in(const fs::path& folder) {
 }
 
 /// The folder's flight files, or those of kFlightInCheckpoints in it, as people may name a
-/// checkpoint folder.
+/// checkpoint folder; without any those of an earlier run, as a start leaves them that is killed
+/// before it has files of its own.
 std::vector<std::string> find_files(std::string& folder) {
   std::vector<std::string> files = files_in(folder);
   const fs::path inner = fs::path(folder) / kFlightInCheckpoints;
-  std::error_code error;
-  if (!files.empty() || !fs::is_directory(inner, error)) return files;
-  files = files_in(inner);
-  if (!files.empty()) folder = inner.string();
+  for (const fs::path& other :
+       {inner, fs::path(folder) / kEarlierFlights, inner / kEarlierFlights}) {
+    std::error_code error;
+    if (!files.empty() || !fs::is_directory(other, error)) continue;
+    files = files_in(other);
+    if (!files.empty()) folder = other.string();
+  }
   return files;
+}
+
+/// kEarlierFlights in the folder, if it has flight files; else empty.
+std::string earlier_flights(const std::string& folder) {
+  const fs::path earlier = fs::path(folder) / kEarlierFlights;
+  bool any = false;
+  failure_of([&] { any = !files_in(earlier).empty(); });
+  return any ? earlier.string() : "";
 }
 
 /// Whether the process that created the file still has it open, on this host.
@@ -90,7 +104,8 @@ std::vector<int> read_files(const std::vector<std::string>& paths, Examination& 
 /// kFlightInCheckpoints is in.
 std::optional<std::int64_t> newest_checkpoint(const std::string& folder) {
   fs::path checkpoints = (fs::path(folder) / "").parent_path();
-  if (checkpoints.filename() == kFlightInCheckpoints) {
+  for (const std::string_view inner : {kEarlierFlights, kFlightInCheckpoints}) {
+    if (checkpoints.filename() != inner) continue;
     checkpoints = checkpoints.has_parent_path() ? checkpoints.parent_path() : ".";
   }
   std::vector<FoundCheckpoint> all;
@@ -224,6 +239,7 @@ Examination examine(const std::string& folder) {
     if (!found.newest_checkpoint) refuse_folder(found.folder);
     return found;
   }
+  found.earlier = earlier_flights(found.folder);
   const std::vector<int> half_made = read_files(paths, found);
   if (found.files.empty()) {
     ZERO_CHECK(found.problems.empty(), "{}", found.problems.front());

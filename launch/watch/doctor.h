@@ -19,6 +19,7 @@ struct Examination {
   std::vector<FlightState> ranks{};     ///< by rank; times on one clock
   std::vector<int> not_begun{};         ///< ranks whose files are half made, ascending
   std::vector<int> missing{};           ///< other ranks of the run without a file that can be read
+  std::string earlier{};                ///< folder of an earlier run's files; empty: none
   std::vector<std::string> problems{};  ///< files that cannot be read, with the reason
   std::optional<std::int64_t> newest_checkpoint{};  ///< its step, if a complete one is here
   std::int64_t written = 0;  ///< when one of `ranks` last wrote: nanoseconds since 1970
@@ -34,7 +35,8 @@ struct Examination {
   bool ended_well() const;
 };
 
-/// Reads the flight files of `folder`, or of "flight" in it, and judges them. A wait is a hang
+/// Reads the flight files of `folder`, or of "flight" in it, or else those of an earlier run that
+/// wait there (EarlierFlights), and judges them. A wait is a hang
 /// after 3 s and 5 mean steps, and no rank without a file is blamed. If all files are half made
 /// there are no `ranks`, and no fault. Throws zero::Error naming the folder or file if the folder
 /// is not there, if it has neither a flight file that can be read nor, without any, a complete

@@ -63,6 +63,13 @@ std::string not_begun_text(const Examination& examination) {
                          : "");
 }
 
+std::string earlier_text(const std::string& folder) {
+  if (folder.empty()) return "";
+  return fmt::format(
+      "files of an earlier run, kept until a later one comes to its first step: zero_doctor {}\n",
+      folder);
+}
+
 /// Examination::problems, and the files that are half made.
 std::vector<std::string> all_problems(const Examination& examination) {
   std::vector<std::string> problems = examination.problems;
@@ -132,7 +139,8 @@ std::string text_of(const Examination& examination) {
         examination.folder, examination.newest_checkpoint.value_or(0));
   }
   const std::string not_begun = not_begun_text(examination);
-  if (ranks.empty()) return fmt::format("{}: {}", examination.folder, not_begun);
+  const std::string earlier = earlier_text(examination.earlier);
+  if (ranks.empty()) return fmt::format("{}: {}{}", examination.folder, not_begun, earlier);
   std::string text = fmt::format("{}: {} of {} ranks, {}{}\n", examination.folder, ranks.size(),
                                  ranks.front().world, steps_text(ranks),
                                  examination.goes_on ? "" : written_text(examination.written)) +
@@ -154,7 +162,7 @@ std::string text_of(const Examination& examination) {
   if (!examination.is_told) {
     for (const std::string& line : examination.diagnosis.lines) text += line + "\n";
   }
-  return text + stragglers_text(examination.stragglers);
+  return text + stragglers_text(examination.stragglers) + earlier;
 }
 
 nlohmann::ordered_json json_of(const Examination& examination) {

@@ -61,6 +61,24 @@ TEST(DoctorsFolder, WithFlightFilesTellsItsNewestCheckpointToo) {
   EXPECT_TRUE(json_of(examine(flight)).at("newest_checkpoint").is_null());
 }
 
+// A start that was killed before it had files.
+TEST(DoctorsFolder, WithoutFilesOfItsOwnHasThoseOfAnEarlierRun) {
+  const Saved saved(2);
+  const std::string flight = saved.folder() + "/flight";
+  const std::string earlier = flight + "/previous";
+  std::filesystem::create_directories(earlier);
+  FlightFile::create(earlier + "/" + flight_file_name(0), 0, 1).end();
+  for (const std::string& folder : {saved.folder(), flight, earlier}) {
+    const nlohmann::ordered_json json = json_of(examine(folder));
+    EXPECT_EQ(json.at("folder"), earlier) << folder;
+    EXPECT_EQ(json.at("newest_checkpoint"), 2) << folder;
+  }
+  FlightFile::create(flight + "/" + flight_file_name(0), 0, 1).end();
+  const Examination found = examine(saved.folder());
+  EXPECT_EQ(found.folder, flight);
+  EXPECT_THAT(text_of(found), HasSubstr("first step: zero_doctor " + earlier + "\n"));
+}
+
 TEST(DoctorsFolder, TellsWhenFilesOfARunThatIsOverWereWritten) {
   const Scratch folder;
   Flights flights(folder);

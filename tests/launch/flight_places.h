@@ -39,6 +39,12 @@ class FlightPlaces : public ::testing::Test {
     const auto alone = local::single();
     return create(*alone, memory);
   }
+  /// A run of one rank that comes to its first step and ends well.
+  void run_well() const {
+    FlightFile file = create_alone(memory_on());
+    file.phase(1, "forward");
+    file.end_and_remove();
+  }
   /// As a job of two ranks whose launcher kills all of it.
   void run_and_kill() const {
     const auto run_to_end = [&] {

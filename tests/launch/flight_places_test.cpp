@@ -81,9 +81,10 @@ TEST_F(FlightPlaces, TheDoctorFindsTheFilesOfAJobThatWasKilledWhole) {
   EXPECT_THAT(memory_.names(), SizeIs(2)) << "examining changes nothing";
   local::run(2, [&](Communicator& ranks) {
     FlightFile file = create(ranks, memory_on());
+    file.phase(1, "forward");
     all_meet(ranks);
     if (ranks.rank() == 0) {
-      EXPECT_THAT(memory_.names(), SizeIs(2)) << "the next start replaces them";
+      EXPECT_THAT(memory_.names(), SizeIs(2)) << "the next run replaces them";
       EXPECT_NE(FlightReader(file.address()).read().run, found.ranks[0].run);
     }
     all_meet(ranks);
@@ -95,7 +96,7 @@ TEST_F(FlightPlaces, TheDoctorFindsTheFilesOfAJobThatWasKilledWhole) {
 
 TEST_F(FlightPlaces, ALaterRunOfFewerRanksClearsAllThatAKilledOneLeft) {
   run_and_kill();
-  create_alone(memory_on()).end_and_remove();
+  run_well();
   EXPECT_THAT(memory_.names(), IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(folder()));
 }
@@ -203,7 +204,7 @@ TEST_F(FlightPlaces, NoLinkHasAnotherFileRemoved) {
     FlightLink{.path = path, .host = host_name(), .boot = boot_id()}.write(place(0));
     const Descriptor used(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     ASSERT_EQ(lock_file(used.get()), 0);
-    create_alone(memory_on()).end_and_remove();  // whoever locks what is no flight file's memory
+    run_well();  // whoever locks what is no flight file's memory
     EXPECT_TRUE(std::filesystem::exists(path)) << path;
     std::filesystem::create_directory(folder());
   }

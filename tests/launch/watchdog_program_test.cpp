@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "launch/flight/flight_reader.h"
 #include "launch/watch/doctor.h"
@@ -130,6 +131,22 @@ TEST(ProgramWatchdog, NamesAnEndlessLoopOutsideOfSteps) {
   }
 }
 
+// GPUs talk through NCCL, which they start behind that.
+TEST(ProgramWatchdog, RanksMeetAsTheHostsOfGpusAndAsTheWorldOfCpus) {
+  for (const auto& [device, group] : {std::pair("cpu", "world"), std::pair("cuda", "hosts")}) {
+    const TinyRun run;
+    const std::string flight = run.folder().path("flight");
+    const Outcome outcome =
+        shell(run, "env ZERO_ALLOW_FAULTS=1 " + started(2) + " --config " + run.config() +
+                       " --set run.device=" + device + " run.flight_folder=" + flight +
+                       R"( 'run.faults=[{"kind": "kill", "rank": 1, "phase": "start"}]')");
+    expect_fault_status(outcome);
+    const Examination found = examine(flight);
+    ASSERT_EQ(found.files.size(), 2U) << outcome.errors;
+    EXPECT_EQ(found.files[1].groups().at(0).name, group) << outcome.errors;
+  }
+}
+
 /// One of two ranks, told by variables where they meet.
 std::string one_of_two(const TinyRun& run, int rank, const std::string& set) {
   return fmt::format(
@@ -184,19 +201,21 @@ TEST(ProgramWatchdog, AnOrderToEndTellsForWhomTheJobWaits) {
 }
 
 // The save that was asked for does not come.
-TEST(ProgramWatchdog, AnOrderToSaveAndEndTellsForWhomTheJobWaits) {
+TEST(ProgramWatchdog, OrdersToSaveAndToEndTellForWhomTheJobWaits) {
   const TinyRun run;
   const std::string set =
       "run.collective_warning=4 run.checkpoint.folder=" + run.folder().path("ck") +
       R"( 'run.faults=[{"kind": "loop", "rank": 1, "step": 1, "phase": "forward"}]')";
   const std::string rank = "ZERO_ALLOW_FAULTS=1 ";
-  const Outcome outcome = ordered(
-      run, rank + one_of_two(run, 1, set), rank + one_of_two(run, 0, set),
-      "kill -TERM $job; until grep -q 'rank 0 has waited' " + run.folder().path("stdout.txt") +
-          " || ! kill -0 $job; do sleep 0.1; done; sleep 0.5; kill -INT $job");
+  const Outcome outcome =
+      ordered(run, rank + one_of_two(run, 1, set), rank + one_of_two(run, 0, set),
+              "for signal in USR1 TERM; do kill -$signal $job; until grep -q SIG$signal: " +
+                  run.folder().path("stdout.txt") +
+                  " || ! kill -0 $job; do sleep 0.1; done; done; sleep 0.5; kill -INT $job");
   EXPECT_EQ(outcome.status, 130) << outcome.errors;
   const std::string waits =
       "\nrank 0 has waited for [0-9.]+ s for rank 1, which is in .forward. of step 1\n";
+  EXPECT_THAT(outcome.out, ContainsRegex("\nSIGUSR1: saving a checkpoint after this step" + waits));
   EXPECT_THAT(outcome.out, ContainsRegex("\nSIGTERM: saving a checkpoint after this step, then "
                                          "ending; from now on SIGINT .Ctrl-C. ends at once" +
                                          waits));
@@ -230,6 +249,12 @@ TEST(ProgramWatchdog, AnErrorOfAllRanksIsAFaultInTheirFlightFiles) {
   EXPECT_EQ(found.diagnosis.what, Diagnosis::What::error);
   EXPECT_THAT(found.diagnosis.lines,
               ElementsAre(ContainsRegex("ranks 0-1 ended by an error: step [0-9]+: .*NaN")));
+  // Nor does a start that fails, as without the disk of its data, destroy them.
+  const Outcome start = shell(run, started(2) + " --config " + run.config() + " --set data.train=" +
+                                       run.folder().path("none") + " run.flight_folder=" + flight);
+  EXPECT_NE(start.status, 0);
+  EXPECT_THAT(start.errors, HasSubstr("data.train"));
+  EXPECT_EQ(examine(flight).ranks.at(0).run, found.ranks.at(0).run) << start.errors;
 }
 
 // A suspended job or laptop, a frozen container.
