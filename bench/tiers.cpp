@@ -27,6 +27,7 @@
 #include "engine/engine.h"
 #include "files/disk_calls.h"
 #include "files/posix_file.h"
+#include "tiers/tier_file.h"
 
 namespace zero::bench {
 namespace {

@@ -89,10 +89,4 @@ std::int64_t Device::reserved_bytes() const {
   return ledger_.snapshot().total + unused_bytes() + adopted_unused_;
 }
 
-std::int64_t DeviceBytes::in_pages() const {
-  std::int64_t bytes = adopted;
-  for (const std::int64_t arena : arenas) bytes += round_up(arena, kPage);
-  return bytes;
-}
-
 }  // namespace zero

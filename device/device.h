@@ -22,20 +22,6 @@ enum class MemorySpace : std::uint8_t {
   device,  ///< kernels access allocate()'s memory, host code cannot: CUDA
 };
 
-/// The peak memory of the buffers of a device with MemorySpace::device: requested bytes, alignment
-/// and gaps between buffers. All zero on devices in host memory.
-struct DeviceBytes {
-  /// The GPU driver allocates memory in pages of this size.
-  static constexpr std::int64_t kPage = std::int64_t{2} << 20;
-
-  BytesByClass arenas{};     ///< of each class's block (ArenaLayout)
-  std::int64_t adopted = 0;  ///< Device::adopt(), outside the blocks, in whole pages
-
-  /// The total, with each block in whole pages.
-  std::int64_t in_pages() const;
-  friend bool operator==(const DeviceBytes&, const DeviceBytes&) = default;
-};
-
 /// Bytes of memory that a device can have. Other programs change `free` at any time.
 struct MemoryCapacity {
   std::int64_t total = 0;  ///< 0: unknown (a planning device)

@@ -8,6 +8,8 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/checked_math.h"
+
 namespace zero {
 namespace {
 
@@ -32,6 +34,12 @@ std::array<MemoryClass, kMemoryClasses> all_memory_classes() {
   std::array<MemoryClass, kMemoryClasses> classes{};
   for (std::size_t i = 0; i < classes.size(); ++i) classes[i] = static_cast<MemoryClass>(i);
   return classes;
+}
+
+std::int64_t DeviceBytes::in_pages() const {
+  std::int64_t bytes = adopted;
+  for (const std::int64_t arena : arenas) bytes += round_up(arena, kPage);
+  return bytes;
 }
 
 std::int64_t sum_of(const BytesByClass& bytes) {

@@ -44,6 +44,20 @@ std::int64_t sum_of(const BytesByClass& bytes);
 /// "parameters 512, optimizer 1024": the classes with bytes, or "nothing"; for messages.
 std::string listed(const BytesByClass& bytes);
 
+/// The peak memory of the buffers of a device with MemorySpace::device: requested bytes, alignment
+/// and gaps between buffers. All zero on devices in host memory.
+struct DeviceBytes {
+  /// The GPU driver allocates memory in pages of this size.
+  static constexpr std::int64_t kPage = std::int64_t{2} << 20;
+
+  BytesByClass arenas{};     ///< of each class's block (ArenaLayout)
+  std::int64_t adopted = 0;  ///< Device::adopt(), outside the blocks, in whole pages
+
+  /// The total, with each block in whole pages.
+  std::int64_t in_pages() const;
+  friend bool operator==(const DeviceBytes&, const DeviceBytes&) = default;
+};
+
 /// Bytes at one moment, per class and of all classes together. Classes peak at different times: the
 /// sum of `peak` may exceed `peak_total`.
 struct MemorySnapshot {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "tiers/tier_file.h"
 
 namespace zero {
 

@@ -8,6 +8,9 @@
 #include "base/checked_math.h"
 
 namespace zero {
+
+static_assert(StateWindowOptions::kGrain % TierFile::kBlock == 0);
+
 namespace {
 
 constexpr std::size_t kMaster = 0;

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "tiers/tier_file.h"
+#include "tiers/tier.h"
 
 namespace zero {
 
@@ -12,7 +12,7 @@ namespace zero {
 struct StateWindowOptions {
   /// States are cut into windows at multiples of this many elements: whole blocks of the file in
   /// every format of a state.
-  static constexpr std::int64_t kGrain = TierFile::kBlock;
+  static constexpr std::int64_t kGrain = 4096;
 
   int buffers = 4;  ///< windows, at least 1
   /// Most elements of a window, each with all its states: at least kGrain, rounded down to whole

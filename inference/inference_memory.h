@@ -8,16 +8,19 @@
 #include <optional>
 
 #include "collectives/mesh_shape.h"
-#include "device/device.h"
+#include "device/memory_ledger.h"
 #include "inference/inference_options.h"
 
 namespace zero {
 
+class Device;
+enum class DeviceKind : std::uint8_t;
+
 /// The ranks of a model, and what they compute on.
 struct PlannedRanks {
   MeshShape shape{.replicate = 1, .shard = 1, .tensor = 1};
-  int threads = 1;  ///< of each
-  DeviceKind device = DeviceKind::cpu;
+  int threads = 1;      ///< of each
+  DeviceKind device{};  ///< DeviceKind::cpu
 };
 
 /// Bytes of a rank of an InferenceModel, which are taken once, when it is constructed.

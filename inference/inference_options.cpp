@@ -8,6 +8,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "ops/tile.h"
 
 namespace zero {
 
@@ -40,29 +41,6 @@ InferenceOptions validated(InferenceOptions options, const DecoderShape& decoder
       options.dtype == DType::fp32 || options.dtype == DType::bf16 || options.dtype == DType::fp16,
       "inference: dtype is {}, expected fp32, bf16 or fp16", name_of(options.dtype));
   return options;
-}
-
-ModelWeights::Options weight_options(const InferenceOptions& options) {
-  return {.dtype = options.dtype,
-          .format = options.weights,
-          .group = options.weight_group,
-          .keep = options.keep,
-          .windows = options.windows,
-          .file = options.block_file};
-}
-
-KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderShape& decoder) {
-  const std::int64_t block = options.block_tokens;
-  return {.layers = decoder.layers,
-          .slots = options.requests,
-          .tokens = options.request_tokens,
-          .blocks = div_ceil(options.cache_tokens, block),
-          .host_blocks = div_ceil(options.host_tokens, block),
-          .shape = {.kv_heads = decoder.kv_heads,
-                    .head_width = decoder.head_width,
-                    .block_tokens = block,
-                    .dtype = options.dtype,
-                    .format = options.cache}};
 }
 
 std::string agreement_lines(const InferenceOptions& options, const DecoderShape& decoder) {

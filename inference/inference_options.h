@@ -6,9 +6,11 @@
 #include <string>
 
 #include "architecture/decoder_shape.h"
-#include "inference/key_value_cache.h"
-#include "inference/model_weights.h"
-#include "ops/inference_ops.h"
+#include "base/dtype.h"
+#include "inference/matrix_roles.h"
+#include "ops/cache_shape.h"
+#include "ops/weight_shape.h"
+#include "tiers/tier.h"
 
 namespace zero {
 
@@ -39,11 +41,6 @@ struct InferenceOptions {
 /// The options with their defaults for this decoder. Throws zero::Error naming the option that is
 /// out of range.
 InferenceOptions validated(InferenceOptions options, const DecoderShape& decoder);
-
-ModelWeights::Options weight_options(const InferenceOptions& options);
-
-/// The cache of a rank that computes `decoder`.
-KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderShape& decoder);
 
 /// Model and options, a line each (require_agreement).
 std::string agreement_lines(const InferenceOptions& options, const DecoderShape& decoder);

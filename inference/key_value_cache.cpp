@@ -9,6 +9,7 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "base/mixed_bits.h"
+#include "inference/inference_options.h"
 
 namespace zero {
 namespace {
@@ -311,6 +312,20 @@ void KeyValueCache::make_writable(Sequence& sequence) {
   copy(last, own);
   pool_.release(last);
   last = own;
+}
+
+KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderShape& decoder) {
+  const std::int64_t block = options.block_tokens;
+  return {.layers = decoder.layers,
+          .slots = options.requests,
+          .tokens = options.request_tokens,
+          .blocks = div_ceil(options.cache_tokens, block),
+          .host_blocks = div_ceil(options.host_tokens, block),
+          .shape = {.kv_heads = decoder.kv_heads,
+                    .head_width = decoder.head_width,
+                    .block_tokens = block,
+                    .dtype = options.dtype,
+                    .format = options.cache}};
 }
 
 }  // namespace zero

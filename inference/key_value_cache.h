@@ -15,6 +15,9 @@
 
 namespace zero {
 
+struct DecoderShape;
+struct InferenceOptions;
+
 /// Book-keeping of a cache's blocks: which are used, and which tokens they hold. Blocks of the
 /// device are numbered from 0, those of the host follow. A full block that is published can be
 /// found by its tokens and all before them, so sequences with equal beginnings share blocks. A
@@ -215,5 +218,8 @@ class KeyValueCache {
   BlockPool pool_;
   Usage counts_;  // those since the start
 };
+
+/// The cache of a rank that computes `decoder`.
+KeyValueCache::Size cache_size(const InferenceOptions& options, const DecoderShape& decoder);
 
 }  // namespace zero

@@ -13,6 +13,7 @@
 #include "base/sign_of_life.h"
 #include "collectives/agreement.h"
 #include "device/cpu/primitives.h"
+#include "inference/inference_options.h"
 
 namespace zero {
 namespace {
@@ -41,22 +42,6 @@ void agree_among(const ModelRanks& ranks, Device& device, std::string_view purpo
 }
 
 }  // namespace
-
-std::string_view name_of(MatrixRole role) {
-  constexpr std::array<std::string_view, kMatrixRoles.size()> kNames = {
-      "embedding", "head", "qkv", "projection", "hidden", "output"};
-  return kNames.at(static_cast<std::size_t>(role));
-}
-
-std::string MatrixRoles::text() const {
-  std::string all;
-  for (const MatrixRole role : kMatrixRoles) {
-    if (!has(role)) continue;
-    if (!all.empty()) all += ", ";
-    all += name_of(role);
-  }
-  return all.empty() ? "none" : all;
-}
 
 ModelWeights::ModelWeights(Device& device, InferenceOps& ops, const DecoderSplit& split,
                            const ModelRanks& ranks, const Options& options)
@@ -271,6 +256,15 @@ StoredWeight ModelWeights::Block::matrix(BlockSlot slot) const {
 
 View ModelWeights::Block::vector(BlockSlot slot) const {
   return weights_.vector(weights_.parameters_.in_block(i_, slot));
+}
+
+ModelWeights::Options weight_options(const InferenceOptions& options) {
+  return {.dtype = options.dtype,
+          .format = options.weights,
+          .group = options.weight_group,
+          .keep = options.keep,
+          .windows = options.windows,
+          .file = options.block_file};
 }
 
 }  // namespace zero

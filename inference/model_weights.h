@@ -16,36 +16,13 @@
 #include "architecture/decoder_parameters.h"
 #include "collectives/mesh.h"
 #include "inference/block_windows.h"
+#include "inference/matrix_roles.h"
 #include "ops/inference_ops.h"
 #include "partition/logical_tensor.h"
 
 namespace zero {
 
-/// What a matrix of a decoder computes: the tables of tokens, then those of each block, of which
-/// `hidden` is the MLP's first product (gate and up, if gated) and `output` its second.
-enum class MatrixRole : std::uint8_t { embedding, head, qkv, projection, hidden, output };
-inline constexpr std::array kMatrixRoles = {MatrixRole::embedding, MatrixRole::head,
-                                            MatrixRole::qkv,       MatrixRole::projection,
-                                            MatrixRole::hidden,    MatrixRole::output};
-/// "embedding", "head", "qkv", ...
-std::string_view name_of(MatrixRole role);
-
-/// A set of roles. A value type.
-class MatrixRoles {
- public:
-  bool has(MatrixRole role) const { return (bits_ & bit(role)) != 0; }
-  void add(MatrixRole role) { bits_ = static_cast<std::uint8_t>(bits_ | bit(role)); }
-  bool empty() const { return bits_ == 0; }
-  /// "embedding, head"; "none" of an empty set.
-  std::string text() const;
-  friend bool operator==(const MatrixRoles&, const MatrixRoles&) = default;
-
- private:
-  static std::uint8_t bit(MatrixRole role) {
-    return static_cast<std::uint8_t>(1U << static_cast<unsigned>(role));
-  }
-  std::uint8_t bits_ = 0;
-};
+struct InferenceOptions;
 
 /// This rank among those that hold one model together: shard x tensor of a mesh. A group of one
 /// rank has no communicator: nothing is exchanged in it.
@@ -184,5 +161,7 @@ class ModelWeights {
   BlockShards shards_;
   std::unique_ptr<BlockWindows> windows_;  // null: shards are whole
 };
+
+ModelWeights::Options weight_options(const InferenceOptions& options);
 
 }  // namespace zero

@@ -14,6 +14,7 @@
 #include "base/message_text.h"
 #include "base/whole_number.h"
 #include "inference/inference_options.h"
+#include "launch/generate/answer.h"
 #include "launch/generate/deepspeed_inference.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/generate_program.h"

@@ -9,16 +9,9 @@
 #include <vector>
 
 #include "device/device.h"
-#include "files/file_system.h"
+#include "tiers/tier.h"
 
 namespace zero {
-
-/// Where values live, fast to slow.
-enum class Tier : std::uint8_t {
-  device,  ///< memory of the device
-  host,    ///< pinned host memory of a GPU's host; on a CPU the same as `device`
-  file,    ///< a file on NVMe, read and written through windows of host memory
-};
 
 /// Host memory for the windows of a TierFile, aligned as direct transfers need it: the host aligns
 /// small buffers to less. Charged to MemoryClass::staging, a block for the alignment included.
@@ -34,16 +27,6 @@ class WindowMemory {
  private:
   Buffer buffer_;
   View view_;
-};
-
-/// Where and how a TierFile transfers.
-struct TierFileOptions {
-  std::string folder;
-  /// Most of one request, a multiple of kBlock. Requests end at multiples of it in the file.
-  std::int64_t block_bytes = std::int64_t{1} << 20;
-  files::QueueOptions queue{.depth = 8};  ///< requests in flight
-  bool overlap_events = true;             ///< false: a transfer starts when all before it are over
-  files::FileSystem* disk = nullptr;      ///< null: files::disk(); must outlive the file
 };
 
 /// The part of a rank's values that lives in a file below its memory. Ranges are reserved as views

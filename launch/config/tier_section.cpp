@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "launch/config/answers.h"
 #include "launch/config/train_config.h"
+#include "tiers/tier_file.h"
 
 namespace zero {
 namespace {

@@ -27,8 +27,8 @@ struct AnswerNeeds {
   /// Whether more requests may come, whose beginnings a larger cache would keep.
   enum class Arrivals : std::uint8_t { known, more_come } arrivals = Arrivals::known;
   int world = 1;
-  int threads = 1;  ///< of a rank
-  DeviceKind device = DeviceKind::cpu;
+  int threads = 1;                                    ///< of a rank
+  DeviceKind device{};                                ///< DeviceKind::cpu
   std::optional<std::int64_t> available{};            ///< bytes that a rank can take, if known
   std::function<void(const std::string& line)> tell;  ///< a line for people
 };

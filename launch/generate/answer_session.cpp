@@ -22,8 +22,10 @@
 #include "inference/generator.h"
 #include "inference/inference_model.h"
 #include "launch/generate/answer_models.h"
+#include "launch/generate/answer_plan.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/offload_text.h"
+#include "launch/telemetry/output.h"
 #include "launch/watch/process_faults.h"
 #include "launch/watch/run_faults.h"
 
@@ -330,6 +332,10 @@ int AnswerSession::finish() {
     signal = std::max(signal, std::stoi(of_rank));
   }
   return std::stoi(ranks_.share(std::to_string(signal != 0 ? 128 + signal : failed_ ? 1 : 0)));
+}
+
+void AnswerSession::say_text(const std::string& text) const {
+  if (ranks_.first()) print_to_stderr(text);
 }
 
 void AnswerSession::tell(const std::string& line) const {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -13,22 +15,25 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/agreement.h"
 #include "inference/generation_request.h"
 #include "launch/flight/run_phases.h"
 #include "launch/generate/answer.h"
-#include "launch/generate/answer_plan.h"
 #include "launch/generate/answer_printer.h"
 #include "launch/generate/answer_ranks.h"
 #include "launch/generate/prompt_encoder.h"
 #include "launch/process/signals.h"
-#include "launch/telemetry/output.h"
 
 namespace zero {
 
+class AgreedError;
 class AnswerModels;
+class Communicator;
+class Device;
 class ProcessFaults;
 class RunFaults;
+enum class DeviceKind : std::uint8_t;
+struct AnswerNeeds;
+struct AnswerPlan;
 struct GenerateFlags;
 
 /// A prompt that can be answered.
@@ -129,8 +134,9 @@ class AnswerSession {
   void print_memory();
   template <typename... Arguments>
   void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
-    if (ranks_.first()) print_error(format, std::forward<Arguments>(arguments)...);
+    say_text(fmt::format(format, std::forward<Arguments>(arguments)...));
   }
+  void say_text(const std::string& text) const;
 
   /// say_line(), once a job.
   void tell(const std::string& line) const;
@@ -145,7 +151,7 @@ class AnswerSession {
   std::string folder_;
   PromptEncoder encoder_;
   AnswerPrinter printer_;
-  std::optional<AnswerPlan> plan_;        // of open()
+  std::unique_ptr<AnswerPlan> plan_;      // of open()
   std::unique_ptr<AnswerModels> models_;  // likewise
   std::deque<Own> own_;
   std::vector<Own*> with_new_text_;  // those with updates

@@ -5,8 +5,11 @@
 
 #include "base/cgroup.h"
 #include "base/error.h"
+#include "collectives/agreement.h"
+#include "device/device.h"
 #include "inference/inference_model.h"
 #include "launch/generate/answer_models.h"
+#include "launch/generate/answer_plan.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/process/quantity.h"
@@ -70,7 +73,7 @@ void AnswerSession::open(const AnswerNeeds& needs) {
   AnswerNeeds all = needs;
   const std::optional<std::int64_t> available = least_available();
   all.available = device_kind_ == DeviceKind::cpu ? available : available_on(device_kind_, 1);
-  plan_ = plan_answers(all);
+  plan_ = std::make_unique<AnswerPlan>(plan_answers(all));
   ZERO_CHECK(plan_->shortage.empty(), "out of memory before the start: {}", plan_->shortage);
   const MeshShape& shape = plan_->ranks.shape;
   if (flags_.tensor == GenerateFlags::kAutoTensor) ranks_.lay_out(shape.replicate, shape.tensor);
@@ -82,7 +85,7 @@ void AnswerSession::open(const AnswerNeeds& needs) {
                             .ranks = ranks_,
                             .available = available,
                             .device = device_.get(),
-                            .say = [this](const std::string& text) { say("{}", text); },
+                            .say = [this](const std::string& text) { say_text(text); },
                             .on_phase = [this](std::string_view name) { phase(name); }});
   } catch (const AgreedError& error) {
     tell_other_copies(error);

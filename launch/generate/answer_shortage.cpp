@@ -9,6 +9,7 @@
 
 #include "architecture/decoder_shape.h"
 #include "base/checked_math.h"
+#include "inference/key_value_cache.h"
 #include "launch/generate/answer_plan.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/process/quantity.h"

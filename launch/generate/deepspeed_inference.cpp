@@ -19,6 +19,7 @@
 #include "launch/config/configuration.h"
 #include "launch/config/similar_names.h"
 #include "launch/generate/generate_flags.h"
+#include "tiers/tier_file.h"
 
 namespace zero {
 namespace {

@@ -11,18 +11,19 @@
 #include <string_view>
 #include <vector>
 
-#include "device/device.h"
-#include "files/file_system.h"
-#include "inference/model_weights.h"
-#include "launch/generate/answer.h"
+#include "device/memory_ledger.h"
+#include "inference/matrix_roles.h"
 #include "launch/generate/prompt.h"
 #include "launch/generate/sampling_choice.h"
-#include "launch/process/device_choice.h"
 #include "launch/rendezvous/start.h"
-#include "ops/inference_ops.h"
-#include "tiers/tier_file.h"
+#include "ops/cache_shape.h"
+#include "tiers/tier.h"
 
 namespace zero {
+
+class Device;
+enum class DeviceKind : std::uint8_t;
+enum class LogProbabilities : std::uint8_t;
 
 /// How ranks share weights, as a DeepSpeed configuration says it.
 struct ShardedWeights {
@@ -73,11 +74,11 @@ struct GenerateFlags {
   double collective_warning = 30;  ///< seconds until a rank that others wait for is named; 0: never
   // Of several ranks.
   bool watchdog = true;
-  double hang_timeout = 0;      ///< seconds; 0: as WatchdogOptions::hang_seconds says
-  std::string flight_folder{};  ///< empty: flight files are in memory alone
-  Start start{};                ///< how the program was started
-  LogProbabilities log_probabilities = LogProbabilities::left_out;
-  bool plan = false;  ///< what memory would be taken, instead of answers
+  double hang_timeout = 0;               ///< seconds; 0: as WatchdogOptions::hang_seconds says
+  std::string flight_folder{};           ///< empty: flight files are in memory alone
+  Start start{};                         ///< how the program was started
+  LogProbabilities log_probabilities{};  ///< LogProbabilities::left_out
+  bool plan = false;                     ///< what memory would be taken, instead of answers
   bool json = false;
   bool print_ids = false;         ///< of prompts
   std::set<std::string> given{};  ///< the options of the command line: "--dtype"

@@ -20,6 +20,7 @@
 #include "files/disk_calls.h"
 #include "launch/data/new_file.h"
 #include "launch/flight/flight_folder.h"
+#include "launch/generate/answer_plan.h"
 #include "launch/generate/answer_session.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/plan/model_choice.h"

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/message_text.h"
+#include "inference/inference_model.h"
 #include "inference/inference_options.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/process/quantity.h"

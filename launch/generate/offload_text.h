@@ -5,12 +5,12 @@
 #include <string>
 #include <string_view>
 
-#include "inference/block_windows.h"
-#include "inference/inference_model.h"
 #include "launch/process/tier_room.h"
 
 namespace zero {
 
+class PassTimes;
+struct BlockReads;
 struct GenerateFlags;
 
 /// The folder of --offload-weights.

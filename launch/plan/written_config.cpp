@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "files/file_system.h"
 #include "launch/config/configuration.h"
+#include "launch/config/train_config.h"
 #include "launch/data/new_file.h"
 #include "launch/train/plan.h"
 

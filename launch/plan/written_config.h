@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "launch/config/train_config.h"
 #include "launch/plan/candidate.h"
 
 namespace zero {
+
+struct TrainConfig;
 
 /// The name that a written configuration has where token files are to be named.
 inline constexpr const char* kDataToName = "NAME-YOUR-TOKEN-FILES.bin";

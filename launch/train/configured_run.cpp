@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "launch/config/train_config.h"
 #include "launch/process/device_choice.h"
 #include "launch/train/memory_fit.h"
 #include "launch/train/plan.h"
@@ -13,6 +14,7 @@
 #include "launch/train/run_device.h"
 #include "launch/train/tier_ladder.h"
 #include "launch/train/tier_lines.h"
+#include "launch/train/train_flags.h"
 
 namespace zero {
 namespace {

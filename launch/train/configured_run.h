@@ -4,10 +4,11 @@
 
 #include <string>
 
-#include "launch/config/train_config.h"
-#include "launch/train/train_flags.h"
-
 namespace zero {
+
+class Configuration;
+struct TrainConfig;
+struct TrainFlags;
 
 /// The user's configuration. Refused for everything at once, what does not fit together too.
 Configuration read_values(const TrainFlags& flags, int world);

@@ -18,6 +18,7 @@
 #include "checkpoint/weights.h"
 #include "collectives/agreement.h"
 #include "files/file_system.h"
+#include "launch/config/train_config.h"
 #include "launch/memory/memory_trace_file.h"
 #include "launch/process/open_files.h"
 #include "launch/train/tier_lines.h"
@@ -148,7 +149,8 @@ void check_checkpoints(const TrainConfig::Checkpoints& checkpoints) {
 
 }  // namespace
 
-void make_checkpoint_folder(const TrainConfig::Checkpoints& checkpoints) {
+void make_checkpoint_folder(const TrainConfig& config) {
+  const TrainConfig::Checkpoints& checkpoints = config.checkpoints;
   if (checkpoints.folder.empty()) return;
   check_checkpoints(checkpoints);
   const std::string why =

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "launch/config/train_config.h"
-
 namespace zero {
+
+struct TrainConfig;
 
 // The checks throw zero::Error naming key, path and reason. Asked by every rank.
 
@@ -17,6 +17,6 @@ void check_files(const TrainConfig& config);
 
 /// Makes run.checkpoint.folder and missing folders above it, for all ranks, before any other rank
 /// looks for its name: a file system of a network remembers for a minute that a name was missing.
-void make_checkpoint_folder(const TrainConfig::Checkpoints& checkpoints);
+void make_checkpoint_folder(const TrainConfig& config);
 
 }  // namespace zero

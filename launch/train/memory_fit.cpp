@@ -12,12 +12,14 @@
 #include <optional>
 #include <utility>
 
+#include "architecture/decoder_shape.h"
 #include "base/checked_math.h"
 #include "base/sign_of_life.h"
 #include "collectives/backends.h"
 #include "launch/config/train_config.h"
 #include "launch/train/plan.h"
 #include "model/decoder.h"
+#include "model/recompute.h"
 
 namespace zero {
 namespace {

@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "architecture/decoder_shape.h"
-#include "collectives/communicator.h"
 #include "launch/train/plan.h"
-#include "model/recompute.h"
 
 namespace zero {
+
+struct DecoderShape;
+struct RecomputePlan;
+struct TrainConfig;
 
 /// MemoryUse::bounded() of the largest rank.
 std::int64_t planned_rank_bytes(const RankPlans& plans);

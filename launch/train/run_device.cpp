@@ -15,6 +15,7 @@
 #include "collectives/nccl/options.h"
 #include "device/cuda/gpus.h"
 #include "files/disk_calls.h"
+#include "launch/config/train_config.h"
 #include "launch/faults/faulty_backend.h"
 #include "launch/telemetry/instruments.h"
 #include "launch/train/plan.h"

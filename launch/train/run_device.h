@@ -9,13 +9,14 @@
 
 #include "collectives/communicator.h"
 #include "collectives/listener.h"
-#include "launch/config/train_config.h"
 
 namespace zero {
 
+class Configuration;
 class FaultInjector;
 class Instruments;
 struct MachineLimits;
+struct TrainConfig;
 
 /// Whether GPUs of several processes can communicate.
 enum class NcclSupport : std::uint8_t { built_in, missing };

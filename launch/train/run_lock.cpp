@@ -116,11 +116,10 @@ RunLock::~RunLock() {
   if (warning_.empty() && is_file()) ::unlink(place_.file.c_str());
 }
 
-std::unique_ptr<RunLock> lock_checkpoints(const TrainConfig::Checkpoints& checkpoints) {
-  if (checkpoints.folder.empty()) return nullptr;
-  return std::make_unique<RunLock>(RunLock::Place{.key = "run.checkpoint.folder",
-                                                  .path = checkpoints.folder,
-                                                  .file = checkpoints.folder + "/LOCK"});
+std::unique_ptr<RunLock> lock_checkpoints(const std::string& folder) {
+  if (folder.empty()) return nullptr;
+  return std::make_unique<RunLock>(
+      RunLock::Place{.key = "run.checkpoint.folder", .path = folder, .file = folder + "/LOCK"});
 }
 
 std::string lock_beside(const std::string& path) { return files::behind_links(path) + ".lock"; }

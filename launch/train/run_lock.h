@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/descriptor.h"
-#include "launch/config/train_config.h"
 
 namespace zero {
 
@@ -52,8 +51,8 @@ class RunLock {
 /// The lock's file beside a file that is written: where links lead, with ".lock".
 std::string lock_beside(const std::string& path);
 
-/// The lock of a run on its folder of checkpoints; null if it saves none.
-std::unique_ptr<RunLock> lock_checkpoints(const TrainConfig::Checkpoints& checkpoints);
+/// The lock of a run on its folder of checkpoints; null if it has none.
+std::unique_ptr<RunLock> lock_checkpoints(const std::string& folder);
 /// The lock of a run on its log, beside the file. A link counts as the file behind it; of the names
 /// of a file that has several, one: RunLog locks the file itself. Null if there is no log, or if it
 /// is no regular file.

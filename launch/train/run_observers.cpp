@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include "launch/config/train_config.h"
+#include "launch/memory/memory_trace_file.h"
+#include "launch/telemetry/instruments.h"
+#include "launch/train/run_lock.h"
 
 namespace zero {
 
@@ -30,5 +33,7 @@ RunObservers::RunObservers(const TrainConfig& config, int rank) {
   lines_.push_back(fmt::format("{} begins anew; the trace of an earlier run is kept as {}", path,
                                memory_trace_->aside()));
 }
+
+RunObservers::~RunObservers() = default;
 
 }  // namespace zero

@@ -6,12 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "launch/memory/memory_trace_file.h"
-#include "launch/telemetry/instruments.h"
-#include "launch/train/run_lock.h"
-
 namespace zero {
 
+class Instruments;
+class MemoryTraceFile;
+class RunLock;
 struct TrainConfig;
 
 /// What observes a rank's run, as its configuration asks for: instruments (run.profile, run.trace)
@@ -21,6 +20,7 @@ class RunObservers {
   /// Locks the trace's file and opens it. Throws zero::Error if it cannot be written, is another
   /// run's, or is no trace. An earlier trace is renamed.
   RunObservers(const TrainConfig& config, int rank);
+  ~RunObservers();
 
   /// Null: none.
   Instruments* instruments() const { return instruments_.get(); }

@@ -16,6 +16,7 @@
 #include "base/json_tree.h"
 #include "checkpoint/weights.h"
 #include "files/file_system.h"
+#include "launch/config/train_config.h"
 #include "launch/data/batches.h"
 #include "launch/data/token_digest.h"
 #include "text/byte_level.h"

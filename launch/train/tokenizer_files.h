@@ -5,11 +5,10 @@
 #include <map>
 #include <string>
 
-#include "launch/config/train_config.h"
-
 namespace zero {
 
 class Batches;
+struct TrainConfig;
 
 /// A tokenizer, as make_tokenizer takes it, and the key that names it.
 struct NamedTokenizer {

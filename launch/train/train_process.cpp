@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "collectives/agreement.h"
 #include "engine/step_report.h"
 
 namespace zero {

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <string>
 
-#include "collectives/agreement.h"
 #include "launch/process/signals.h"
 #include "launch/rendezvous/start.h"
 #include "launch/telemetry/output.h"
@@ -14,6 +13,8 @@
 #include "launch/watch/process_faults.h"
 
 namespace zero {
+
+class AgreedError;
 
 /// The state of a process of zero_train that its signal handling reads.
 struct TrainProcess {

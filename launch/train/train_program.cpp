@@ -31,6 +31,7 @@
 #include "launch/process/versions.h"
 #include "launch/rendezvous/cores.h"
 #include "launch/rendezvous/same_build.h"
+#include "launch/telemetry/instruments.h"
 #include "launch/telemetry/output.h"
 #include "launch/train/configured_run.h"
 #include "launch/train/elastic_ranks.h"
@@ -84,8 +85,8 @@ void take_places(Communicator& communicator, Prepared& prepared) {
   const bool first = communicator.rank() == 0;
   agree(communicator, *cpu::open(), "run.checkpoint.folder", [&] {
     if (!first) return;
-    make_checkpoint_folder(config.checkpoints);
-    prepared.folder_lock = lock_checkpoints(config.checkpoints);
+    make_checkpoint_folder(config);
+    prepared.folder_lock = lock_checkpoints(config.checkpoints.folder);
   });
   agree(communicator, *cpu::open(), "run.log", [&] {
     check_places(config);

@@ -8,6 +8,7 @@
 #include "architecture/family.h"
 #include "base/checked_math.h"
 #include "checkpoint/checkpointer.h"
+#include "launch/config/train_config.h"
 #include "launch/train/compute_check.h"
 #include "launch/train/tokenizer_files.h"
 #include "model/decoder.h"

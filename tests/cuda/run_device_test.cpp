@@ -13,6 +13,7 @@
 #include "collectives/backends.h"
 #include "collectives/forwarding_backend.h"
 #include "inference/inference_memory.h"
+#include "launch/config/train_config.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/plan/machine.h"
 #include "launch/process/device_choice.h"

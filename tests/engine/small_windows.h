@@ -8,6 +8,7 @@
 
 #include "engine/tier_options.h"
 #include "tests/checkpoint/memory_files.h"
+#include "tiers/tier_file.h"
 
 namespace zero::testing {
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "collectives/backends.h"
+#include "launch/config/train_config.h"
 #include "launch/data/prepare.h"
 #include "launch/train/data_check.h"
 #include "launch/train/tokenizer_files.h"

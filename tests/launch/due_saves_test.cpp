@@ -61,9 +61,7 @@ TEST(DueSaves, TheLogIsOnTheDiskBeforeTheCommit) {
 TEST(DueSaves, AFolderThatWasRemovedUnderItsRunIsNotMadeAgain) {
   const CutRun run;
   std::filesystem::create_directory(run.folder());
-  TrainConfig::Checkpoints checkpoints;
-  checkpoints.folder = run.folder();
-  const auto lock = lock_checkpoints(checkpoints);
+  const auto lock = lock_checkpoints(run.folder());
   std::filesystem::remove_all(run.folder());
   const std::string why =
       "step_00000006: was not saved: [rank 0] run.checkpoint.folder: " + run.folder() +
@@ -80,7 +78,7 @@ TEST(DueSaves, AFolderThatWasRemovedUnderItsRunIsNotMadeAgain) {
   EXPECT_FALSE(std::filesystem::exists(run.folder()));
   // Another run's: it has a lock of its own there.
   std::filesystem::create_directory(run.folder());
-  const auto other = lock_checkpoints(checkpoints);
+  const auto other = lock_checkpoints(run.folder());
   EXPECT_THAT(run.refusal({.folder_lock = lock.get()}), HasSubstr(why));
   EXPECT_EQ(run.refusal({.folder_lock = other.get()}), "no error");
   EXPECT_THAT(run.saved(), ElementsAre(6));

@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "inference/inference_model.h"
 #include "inference/model_folder.h"
 #include "launch/generate/answer_plan.h"
 #include "launch/generate/deepspeed_inference.h"

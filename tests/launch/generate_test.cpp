@@ -8,6 +8,7 @@
 
 #include "architecture/decoder_shape.h"
 #include "inference/inference_options.h"
+#include "inference/key_value_cache.h"
 #include "launch/generate/answer.h"
 #include "launch/generate/generate_flags.h"
 #include "launch/generate/model_memory.h"

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "launch/config/train_config.h"
 #include "tests/errors.h"
 #include "tests/scratch.h"
 #include "text/tokenizer.h"
