@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "inference/block_windows.h"
-#include "inference/inference_model.h"
+#include "inference/pass_times.h"
 #include "launch/process/tier_room.h"
 
 namespace zero {
