@@ -87,7 +87,7 @@ struct DecoderParameters {
   }
 };
 
-/// Those of the whole model, of which no rank holds a part: the order of ModelWeights::tensors().
+/// Those of the whole model, uncut, in the order in which they are registered.
 std::vector<DecoderParameter> all_parameters(const DecoderShape& shape);
 
 }  // namespace zero

@@ -191,7 +191,6 @@ DecoderSplit DecoderSplit::of(const DecoderShape& whole, int rank, int ranks, Ta
   return split;
 }
 
-// Of the shape, but here: the split above is what is checked.
 void DecoderShape::validate(int tensor_ranks) const {
   validate();
   HeadSplit::of(heads, kv_heads, 0, tensor_ranks);

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_options.h"
-#include "checkpoint/owned_runs.h"
 #include "checkpoint/save_plan.h"
+#include "checkpoint/state_tensors.h"
 #include "device/device_mirror.h"
 #include "engine/engine.h"
 #include "files/file_system.h"

@@ -15,8 +15,8 @@
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_options.h"
-#include "checkpoint/owned_runs.h"
 #include "checkpoint/rank_statuses.h"
+#include "checkpoint/state_tensors.h"
 #include "collectives/communicator.h"
 #include "device/buffer.h"
 #include "weights/checkpoint_reader.h"

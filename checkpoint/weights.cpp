@@ -12,7 +12,7 @@
 #include "architecture/family.h"
 #include "base/error.h"
 #include "checkpoint/block_writer.h"
-#include "checkpoint/owned_runs.h"
+#include "checkpoint/state_tensors.h"
 #include "collectives/agreement.h"
 #include "files/file_system.h"
 #include "partition/flat_layout.h"

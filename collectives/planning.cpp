@@ -6,7 +6,7 @@
 #include "base/consecutive.h"
 #include "collectives/backends.h"
 #include "collectives/nccl/plan.h"
-#include "collectives/store.h"
+#include "collectives/stores.h"
 #include "device/planning/clocked_stream.h"
 
 namespace zero::planning {

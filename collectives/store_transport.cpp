@@ -8,7 +8,7 @@
 #include "collectives/collective_backend.h"
 #include "collectives/long_wait.h"
 #include "collectives/ranks_of_hosts.h"
-#include "collectives/store.h"
+#include "collectives/stores.h"
 #include "device/cpu/primitives.h"
 
 namespace zero::store_only {

@@ -11,112 +11,18 @@
 #include <string>
 #include <vector>
 
-#include "architecture/rotary.h"
 #include "collectives/communicator.h"
 #include "device/device_mirror.h"
 #include "inference/inference_options.h"
 #include "inference/key_value_cache.h"
 #include "inference/model_weights.h"
+#include "inference/pass_times.h"
+#include "inference/rotary_rows.h"
 #include "inference/split_vocabulary.h"
 #include "ops/inference_ops.h"
 #include "ops/ops.h"
 
 namespace zero {
-
-/// How long passes of a model took, and how their computing grows with their rows.
-class PassTimes {
- public:
-  /// A pass of `rows` > 0 that took `seconds`, and computed, rather than waited, for `computing` of
-  /// them.
-  void add(std::int64_t rows, double computing, double seconds) {
-    const auto count = static_cast<double>(rows);
-    ++passes_;
-    rows_ += count;
-    computing_ += computing;
-    seconds_ += seconds;
-    squares_ += count * count;
-    products_ += count * computing;
-  }
-
-  std::int64_t passes() const { return passes_; }
-  double rows() const { return mean(rows_); }            ///< on average; 0: no pass
-  double computing() const { return mean(computing_); }  ///< likewise, seconds
-  double seconds() const { return mean(seconds_); }      ///< likewise
-
-  /// The rows of a pass that computes for `computing` seconds: by the straight line through all
-  /// passes (least squares) or, where that does not rise, in proportion to the average. Nothing
-  /// without passes that compute.
-  std::optional<double> rows_for(double computing) const {
-    if (computing_ <= 0) return std::nullopt;
-    const double spread = mean(squares_) - rows() * rows();
-    const double together = mean(products_) - rows() * this->computing();
-    // A spread below rounding is none.
-    constexpr double kLeast = 1e-9;
-    if (spread > kLeast * mean(squares_) && together > 0) {
-      const double row = together / spread;
-      return rows() + (computing - this->computing()) / row;
-    }
-    return rows() * computing / this->computing();
-  }
-
- private:
-  double mean(double sum) const { return passes_ == 0 ? 0 : sum / static_cast<double>(passes_); }
-
-  std::int64_t passes_ = 0;
-  // Sums over passes.
-  double rows_ = 0;
-  double computing_ = 0;
-  double seconds_ = 0;
-  double squares_ = 0;   // of rows
-  double products_ = 0;  // of rows and computing
-};
-
-/// Rotary embeddings of a pass's rows, and the tables of all positions from which they are
-/// gathered, charged to activations.
-class RotaryRows {
- public:
-  struct Size {
-    std::int64_t positions = 0;
-    std::int64_t rows = 0;  ///< of a pass, at most
-    std::int64_t head_width = 0;
-  };
-  /// Without rows.
-  RotaryRows() = default;
-  RotaryRows(Device& device, Ops& ops, const RotaryAngles& angles, const Size& size)
-      : pairs_(size.head_width / 2) {
-    const auto take = [&](std::int64_t rows) {
-      return device.allocate(rows * pairs_, DType::fp32, MemoryClass::activations, "activations");
-    };
-    cosines_ = take(size.positions);
-    sines_ = take(size.positions);
-    row_cosines_ = take(size.rows);
-    row_sines_ = take(size.rows);
-    ops.rotary_table({.batch = 1,
-                      .sequence = size.positions,
-                      .heads = 1,
-                      .head_width = size.head_width,
-                      .row_width = size.head_width},
-                     angles, cosines_.view(), sines_.view());
-  }
-
-  /// Gathers those of the pass that `ops` began, of `rows` rows.
-  void take_rows(InferenceOps& ops, std::int64_t rows) const {
-    ops.take_rows(RowList::positions, cosines_.view(), pairs_, of(row_cosines_, rows));
-    ops.take_rows(RowList::positions, sines_.view(), pairs_, of(row_sines_, rows));
-  }
-  /// Turns the first heads of x, of the gathered rows: shape.sequence, of batch 1.
-  void turn(Ops& ops, const RotaryShape& shape, const View& x) const {
-    ops.rotary(shape, Turn::forward, x, of(row_cosines_, shape.sequence),
-               of(row_sines_, shape.sequence));
-  }
-
- private:
-  View of(const Buffer& table, std::int64_t rows) const { return table.slice(0, rows * pairs_); }
-
-  std::int64_t pairs_ = 0;  // of a head
-  Buffer cosines_, sines_;  // (positions, pairs)
-  Buffer row_cosines_, row_sines_;
-};
 
 /// A decoder of any family that continues sequences: forward only, with a key/value cache. Sums are
 /// fp32. The bits of a token's logits depend on the sequence up to it, and on the tensor degree,

@@ -2,15 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <string>
 #include <string_view>
 
-#include "base/error.h"
 #include "ops/op_listener.h"
 #include "ops/op_shapes.h"
 
@@ -47,75 +43,21 @@ inline OpOperand updated(OpOperand operand) {
 }
 
 /// An operand that may be absent (an empty view).
-inline OpOperand optional(std::string_view name, View view, std::int64_t count, DType dtype) {
-  return {name, view, view.empty() ? 0 : count, dtype};
-}
+OpOperand optional(std::string_view name, View view, std::int64_t count, DType dtype);
 /// The dtype of an operand that may be fp32 instead of `dtype`: a gradient or a product.
-inline DType or_fp32(View view, DType dtype) {
-  return view.dtype() == DType::fp32 ? DType::fp32 : dtype;
-}
+DType or_fp32(View view, DType dtype);
 /// Throws zero::Error, with operation, operand, found and expected, if an operand does not match.
-inline void check(const OpCall& call, std::initializer_list<OpOperand> operands) {
-  const bool computes =
-      call.dtype == DType::fp32 || call.dtype == DType::bf16 || call.dtype == DType::fp16;
-  ZERO_CHECK(computes, "{}: computes in fp32, bf16 or fp16, not in {}", call.name,
-             name_of(call.dtype));
-  for (const OpOperand& operand : operands) {
-    ZERO_CHECK(operand.view.count() == operand.count &&
-                   (operand.count == 0 || operand.view.dtype() == operand.dtype),
-               "{}: operand {} holds {} x {}, expected {} x {}", call.name, operand.name,
-               operand.view.count(), name_of(operand.view.dtype()), operand.count,
-               name_of(operand.dtype));
-  }
-}
+void check(const OpCall& call, std::initializer_list<OpOperand> operands);
 /// Throws zero::Error if rows of `columns` elements overlap at `stride`.
-inline void check_stride(std::string_view operation, std::int64_t columns, std::int64_t stride) {
-  ZERO_CHECK(stride >= columns, "{}: rows of {} elements begin {} apart, expected {} at least",
-             operation, columns, stride, columns);
-}
+void check_stride(std::string_view operation, std::int64_t columns, std::int64_t stride);
 /// Throws zero::Error if there are gaps between rows: biases and GELU require none.
-inline void check_dense(std::string_view operation, const LinearShape& s) {
-  ZERO_CHECK(s.row_stride() == s.out,
-             "{}: rows of {} elements begin {} apart, expected no gaps between them", operation,
-             s.out, s.row_stride());
-}
-
-inline OpCost cost_of(const OpCall& call, std::initializer_list<OpOperand> operands) {
-  OpCost cost{.name = std::string(call.name), .flop = call.flop};
-  for (const OpOperand& operand : operands) {
-    const std::int64_t moved = operand.moved == OpOperand::kOnce ? operand.count : operand.moved;
-    cost.bytes += static_cast<double>(moved) * static_cast<double>(size_of(operand.dtype));
-  }
-  if (call.product == nullptr) return cost;
-  const LinearShape& s = *call.product;
-  cost.name += fmt::format(" {}x{}", s.in, s.out);
-  cost.flop +=
-      2.0 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out);
-  return cost;
-}
-
-/// Tells the listener of all operands: first those that the operation only reads, because it may
-/// write its result over one of them.
-inline void notify_of(std::initializer_list<OpOperand> operands, OpListener& listener) {
-  for (const bool writes : {false, true}) {
-    for (const OpOperand& operand : operands) {
-      if (operand.view.empty() || (operand.access != Access::read) != writes) continue;
-      listener.touches(operand.view, operand.access);
-    }
-  }
-}
+void check_dense(std::string_view operation, const LinearShape& shape);
 
 /// A call of an operation, from its checks to its end: throws as check(), then notifies the
 /// listener, which may be null, of the operation and its operands, and when destroyed of its end.
 class TracedOp {
  public:
-  TracedOp(OpListener* listener, const OpCall& call, std::initializer_list<OpOperand> operands) {
-    check(call, operands);
-    if (listener == nullptr) return;
-    listener->begin(cost_of(call, operands));
-    begun_.reset(listener);
-    notify_of(operands, *listener);
-  }
+  TracedOp(OpListener* listener, const OpCall& call, std::initializer_list<OpOperand> operands);
 
  private:
   struct End {

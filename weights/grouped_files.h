@@ -13,7 +13,7 @@
 #include "architecture/decoder_parameters.h"
 #include "ops/quantized_rows.h"
 #include "weights/file_match.h"
-#include "weights/hf/config.h"
+#include "weights/hf/quantization.h"
 
 namespace zero {
 

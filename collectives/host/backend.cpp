@@ -5,7 +5,7 @@
 #include "collectives/backends.h"
 #include "collectives/collective_backend.h"
 #include "collectives/host/transport.h"
-#include "collectives/store.h"
+#include "collectives/stores.h"
 
 namespace zero::host {
 namespace {

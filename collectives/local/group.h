@@ -13,7 +13,7 @@
 
 #include "collectives/call.h"
 #include "collectives/long_wait.h"
-#include "collectives/store.h"
+#include "collectives/stores.h"
 
 namespace zero::local {
 

@@ -4,10 +4,12 @@
 
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/descriptor.h"
 #include "collectives/ranks_of_hosts.h"

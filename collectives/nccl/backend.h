@@ -5,7 +5,7 @@
 #include "collectives/collective_backend.h"
 #include "collectives/nccl/comm.h"
 #include "collectives/nccl/plan.h"
-#include "collectives/store.h"
+#include "collectives/stores.h"
 
 namespace zero::nccl {
 

@@ -8,6 +8,7 @@
 #include "device/cpu/parallel.h"
 #include "ops/cpu/cached_attention.h"
 #include "ops/cpu/make_ops.h"
+#include "ops/cpu/packed_weight.h"
 #include "ops/cpu/weight_products.h"
 #include "ops/inference_ops.h"
 

@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "ops/cpu/packed_weight.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,7 +16,6 @@
 #include "ops/cpu/bf16_dot_product.h"
 #include "ops/cpu/products.h"
 #include "ops/cpu/skinny_product.h"
-#include "ops/cpu/weight_products.h"
 
 namespace zero::cpu {
 namespace {

@@ -74,7 +74,8 @@ void cross_entropy_rows(const LogitRows& operands, Rows rows);
 /// As cross_entropy_rows; overwrites logits with scale * (softmax - one hot).
 void cross_entropy_gradient_rows(const LogitRows& operands, Rows rows);
 void softmax_part_rows(const LogitRows& operands, Rows rows);
-/// Ops::fold_softmax: rescales the sums of exponentials to the largest logit of all ranks.
+/// Ops::fold_softmax, of all rows and scalar: rescales the sums of exponentials to the largest
+/// logit of all ranks.
 void fold_softmax_rows(std::int64_t rows, std::int64_t ranks, View parts, View losses);
 /// Overwrites logits with scale * (softmax - one hot).
 void softmax_gradient_rows(const LogitRows& operands, Rows rows);

@@ -11,6 +11,7 @@
 #include "device/cpu/primitives.h"
 #include "ops/cpu/bf16_dot_product.h"
 #include "ops/cpu/packed_kernels.h"
+#include "ops/cpu/packed_weight.h"
 #include "ops/cpu/products.h"
 #include "ops/cpu/skinny_product.h"
 

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "collectives/host/control_block.h"
+#include "collectives/host/barrier.h"
 
 namespace zero::test {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "collectives/backends.h"
 #include "collectives/collective_backend.h"
-#include "collectives/store.h"
+#include "collectives/stores.h"
 #include "tests/errors.h"
 
 namespace zero::test {

@@ -17,7 +17,7 @@
 #include "base/host.h"
 #include "collectives/backends.h"
 #include "collectives/host/memory.h"
-#include "collectives/store.h"
+#include "collectives/stores.h"
 #include "tests/collectives/host_ranks.h"
 #include "tests/errors.h"
 

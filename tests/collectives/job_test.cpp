@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/backends.h"
-#include "collectives/store.h"
+#include "collectives/stores.h"
 #include "tests/errors.h"
 
 namespace zero {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/backends.h"
-#include "collectives/store.h"
+#include "collectives/stores.h"
 #include "tests/errors.h"
 
 namespace zero::test {

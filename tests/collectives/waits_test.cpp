@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "collectives/long_wait.h"
-#include "collectives/store.h"
+#include "collectives/stores.h"
 #include "tests/collectives/host_ranks.h"
 #include "tests/collectives/messages.h"
 #include "tests/told_lines.h"

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
+#include "inference/pass_times.h"
+
 #include <gtest/gtest.h>
 
 #include <initializer_list>
-
-#include "inference/inference_model.h"
 
 namespace zero::testing {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "collectives/store.h"
+#include "collectives/stores.h"
 #include "tests/errors.h"
 
 namespace zero::test {

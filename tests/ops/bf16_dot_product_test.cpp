@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "ops/cpu/packed_weight.h"
 #include "ops/cpu/products.h"
-#include "ops/cpu/weight_products.h"
 #include "ops/quantized_rows.h"
 
 namespace zero::testing {

@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
