@@ -3,13 +3,12 @@
 
 // Compiled for processors with AVX-512 and AMX, whatever the target of the rest of the build: only
 // intrinsics here, no inline function that the linker could share with another file.
-#include "ops/cpu/packed_kernels.h"
-
 #include <cpuid.h>
 #include <immintrin.h>
 
 #include "base/half.h"
 #include "ops/cpu/bf16_pairs.h"
+#include "ops/cpu/packed_kernels.h"
 
 namespace zero::cpu::packed {
 namespace {
