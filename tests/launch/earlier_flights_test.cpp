@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "collectives/backends.h"
-#include "collectives/store.h"
+#include "collectives/stores.h"
 #include "launch/flight/flight_file.h"
 #include "launch/flight/flight_place.h"
 #include "launch/flight/flight_reader.h"
