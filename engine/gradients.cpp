@@ -179,6 +179,7 @@ Event GradientReducer::reduce_to(Unit& unit, View wire, const Target& target) {
   waits_.wait(communication, resources_.device.compute().record(),
               WaitSite::gradient_before_reduce);
   if (!alone()) reduce_chunks(unit, wire, target);
+  // Stage 0 alone gathers the sums; in others nothing is left to do.
   if (target.finished) sharding_.finish_gradient(*unit.trainable(), {unit.name, {}});
   return alone() ? Event() : communication.record();
 }
