@@ -276,9 +276,8 @@ def host_seconds(row, sizes, files, program, arithmetic):
                (row["hosts"] - 1) * nccl["hop_us"]["network"])
     whole = sizes.parameters * 2 * (ranks - 1) / ranks
     network = whole / row["devices"] / (cluster["between_hosts_gb_s"] * 1e9 * NETWORK) * 1e6
-    forward, backward = (count * (ranks * slice_us["gather"] + latency) for count in host["gathers"])
-    forward += network
-    backward += network * program["gathers_again"]
+    gathered = host["gathers"] * (ranks * slice_us["gather"] + latency) + network
+    backward = gathered
     beside = 2 * sizes.tokens * sizes.parameters * sum(
         1e6 / arithmetic[f"linear_backward_{of}"] for of in ("input", "weight"))
     beside += 5 * sizes.tokens * row["sequence"] * sizes.queries * 1e6 / arithmetic["attention_backward"]
@@ -286,29 +285,45 @@ def host_seconds(row, sizes, files, program, arithmetic):
     for widths, count in host["kept"]:
         kept = widths * sizes.width
         backward += count * -(-kept // -(-kept // ranks)) * slice_us["kept"] / row["accumulation"]
-    return {"forward": forward * 1e-6, "backward": backward * 1e-6}
+    return {"forward": gathered * 1e-6, "again": gathered * 1e-6, "backward": backward * 1e-6}
+
+
+def layer_seconds(row, sizes, files, program, arithmetic):
+    """What a layer takes beside products and attention: forward, forward again if that is repeated, and backward."""
+    memory = files["devices"][files["clusters"][row["cluster"]]["device"]]["memory_gb_s"] * 1e9 * MEMORY
+    forward, backward = (bytes_ / memory for bytes_ in layer_bytes(row, sizes, files, program, gradients_of(row, files)))
+    if "norm" not in program:  # fused as here: what units' copies add, and four operands of two norms
+        own = 4 * 2 * 2 * sizes.tokens * sizes.width * sizes.norm_share / memory
+        forward, backward = forward + own, backward + own
+    tensor = tensor_seconds(row, sizes, files, program)
+    stages = pipeline_seconds(row, sizes, files, program)
+    host = host_seconds(row, sizes, files, program, arithmetic)
+    return {"forward": forward + tensor["forward"] + host.get("forward", 0) + stages,
+            "again": forward + tensor["apply"] + host.get("again", 0),
+            "backward": backward + tensor["backward"] + host.get("backward", 0) + stages}
 
 
 def norm_rates(row, sizes, files, program, arithmetic):
-    """Bytes/s of this engine's norms at which a layer's two take as long as all of the program's kernels."""
+    """Bytes/s of this engine's norms at which they take as long as all of the program's kernels.
+
+    A layer has two, and the model one more. A block that is computed again applies the first to its kept statistics,
+    but computes those of the second again: forward runs 1.5 times for each layer."""
     memory = files["devices"][files["clusters"][row["cluster"]]["device"]]["memory_gb_s"] * 1e9 * MEMORY
-    gradients = gradients_of(row, files)
     part = tensor_stream(row, files) > 1
     kind = "layer_norm" if sizes.gpt2 and not part else "rms_norm"
     whole = 2 * 2 * sizes.tokens * sizes.width  # an operand of two norms in half precision
-    own = whole * sizes.norm_share
+    own, layers = whole * sizes.norm_share, sizes.layers
     operands = {"forward": 4, "backward": 4, "apply": 2}
-    forward, backward = layer_bytes(row, sizes, files, program, gradients)
-    tensor = tensor_seconds(row, sizes, files, program)
-    stages = pipeline_seconds(row, sizes, files, program)
-    if "norm" not in program:  # fused as here: only what units' copies add
-        forward, backward = forward + operands["forward"] * own, backward + operands["backward"] * own
-    seconds = {"forward": forward / memory, "backward": backward / memory, "apply": forward / memory}
-    if row["recompute"] == "none":
-        seconds["apply"] = own * operands["apply"] / memory
-    host = host_seconds(row, sizes, files, program, arithmetic)
-    seconds = {way: seconds[way] + tensor[way] + host.get(way, 0) + (stages if way != "apply" else 0)
-               for way in seconds}
+    layer = layer_seconds(row, sizes, files, program, arithmetic)
+    last = [bytes_ * own / 4 / memory for bytes_ in program.get("norm", [8, 8])]  # of the model's last norm
+    forward = (layers * layer["forward"] + last[0]) / (layers + 0.5)
+    backward = layers * layer["backward"] + last[1]
+    if row["recompute"] == "full":
+        again = max(2 * layer["again"] - forward, 0.01 * forward)
+        backward += layers * (layer["again"] - (forward + again) / 2)
+    else:
+        again = own * operands["apply"] / memory if row["recompute"] == "none" else layer["again"]
+    seconds = {"forward": forward, "backward": backward / (layers + 0.5), "apply": again}
     return {f"{kind}_{way}": operands[way] * (whole if part else own) / seconds[way] for way in operands}
 
 

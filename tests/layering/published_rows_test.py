@@ -179,7 +179,21 @@ class PredictTest(unittest.TestCase):
         tokens, width = 6 * 2048, 4096
         here = 2 * tokens * width * 4 * 2                    # two norms of four operands
         there = tokens * width * (2 * 4 + 12 + 4 * 4)        # norms, residuals, GELU
-        self.assertAlmostEqual(here / rate, there / memory)
+        self.assertAlmostEqual(32.5 * here / rate, (32 * there + tokens * width * 4) / memory)  # one after all layers
+
+    def test_norms_of_blocks_that_are_computed_again_take_all_passes_together(self):
+        for name in ("ptdp-18b-256a100", "zero3-175b-384a100", "titan-70b-256h100-tp8"):
+            row = ROWS[name]
+            program = work.program_of(row, FILES)
+            sizes = work.Sizes(row, work.model_of(row, FILES), program)
+            arithmetic, of_norms = work.rates(row, FILES)
+            layer = work.layer_seconds(row, sizes, FILES, program, arithmetic)
+            kind = "layer_norm" if "layer_norm_apply" in of_norms else "rms_norm"
+            whole = 4 * sizes.tokens * sizes.width * (sizes.norm_share if kind == "layer_norm" else 1)
+            forward, again, backward = (operands * whole / of_norms[f"{kind}_{way}"]
+                                        for way, operands in (("forward", 4), ("apply", 2), ("backward", 4)))
+            runs = sizes.layers * (1.5 * forward + 0.5 * again + backward) + 0.5 * (forward + backward)
+            self.assertAlmostEqual(runs / sizes.layers / sum(layer.values()), 1, delta=0.01)
 
     def test_a_program_with_a_stream_for_tensor_ranks_is_simulated_as_one_of_them(self):
         row = ROWS["megatron-32b-384h100"]
@@ -234,7 +248,7 @@ class PredictTest(unittest.TestCase):
         row = work.stages_of(ROWS["ptdp-530b-2520a100"], FILES)[0]
         alone = {key: value for key, value in row.items() if key != "chunks"}
         norm = [2 * 4 * 2 * 2048 * 20480 / work.rates(each, FILES)[1]["layer_norm_forward"] for each in (row, alone)]
-        self.assertAlmostEqual(norm[0] - norm[1], once)
+        self.assertAlmostEqual(norm[0] - norm[1], once * 3 / 3.5)  # of 3 layers and a norm behind them
 
     def test_products_that_add_to_gradients_move_them_again(self):
         def of_parameters(name, **change):
@@ -304,16 +318,17 @@ class PredictTest(unittest.TestCase):
         block = check.block_parameters(FILES["models"]["gpt3-175b"])
         network = block * 2 * 1535 / 1536 / 8 / (25e9 * 0.77)
         self.assertAlmostEqual(waits["forward"], 4 * (1536 * 13.1e-6 + latency) + network)
-        calls = 8 * 13.1 + 12 * 15.4 + 8 * 15.4  # gathers, reductions, and what each device keeps
-        self.assertAlmostEqual(waits["backward"], calls * 1536e-6 + 8 * latency + 2 * network)
+        self.assertEqual(waits["again"], waits["forward"])
+        calls = 4 * 13.1 + 12 * 15.4 + 8 * 15.4  # gathers, reductions, and what each device keeps
+        self.assertAlmostEqual(waits["backward"], calls * 1536e-6 + 4 * latency + network)
         # The last slice of 20,480 elements is not every rank's: 1078 of 1120 have one of 19.
         block = check.block_parameters(FILES["models"]["megatron-530b"])
-        network = 2 * block * 2 * 1119 / 1120 / 8 / (25e9 * 0.77)
+        network = block * 2 * 1119 / 1120 / 8 / (25e9 * 0.77)
         latency = (8.4 + (1120 - 140) * 3.4 + 139 * 14) * 1e-6
         kept = 6 * 1078 + 1118 + 1108
-        calls_of_530b = (8 * 13.1 + 12 * 15.4) * 1120 + 15.4 * kept
+        calls_of_530b = (4 * 13.1 + 12 * 15.4) * 1120 + 15.4 * kept
         self.assertAlmostEqual(seconds("zero3-530b-1120a100", 1e30)["backward"],
-                               calls_of_530b * 1e-6 + 8 * latency + network)
+                               calls_of_530b * 1e-6 + 4 * latency + network)
         overlap = [predict.config_of(ROWS[name], FILES)["zero_optimization"].get("overlap_comm", True)
                    for name in ("zero3-175b-1536a100", "zero3-530b-1120a100", "ptdp-18b-256a100", "llmq-0.5b-8h100")]
         self.assertEqual(overlap, [True, True, False, True])  # of DeepSpeed's: its reductions
