@@ -19,7 +19,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 TOLERANCE = 0.03  # between two published figures, beyond their rounding
 KEYS = ("name publication where model cluster hosts devices stage mesh sequence micro_batch accumulation dtype "
         "recompute published expressible").split()
-OPTIONAL = "program chunks reduction gradients batch memory_gib assumed differs open".split()
+OPTIONAL = "program chunks reduction gradients batch memory_gib rounded_to assumed differs open".split()
 FIGURES = "step_seconds tokens_per_second_per_gpu tflops_per_gpu mfu training_days".split()
 AXES = "replicate shard tensor sequence_parallel pipeline context".split()
 
@@ -69,7 +69,7 @@ def flop_per_token(formula, model, sequence):
 def rounding(value, unit=None):
     """Half of the last printed digit, or of the unit that all such are multiples of, as a share of the figure."""
     text = repr(value)
-    decimals = len(text.split(".")[1]) if "." in text and not text.endswith(".0") else 0
+    decimals = len(text.split(".")[1]) if "." in text else 0
     return 0.5 * (unit or 10**-decimals) / value
 
 
@@ -89,7 +89,7 @@ def estimates(row, model, publication, peak, world):
         found["mfu"] = tokens * flop / (published["mfu"] * peak)
     if "training_days" in published:  # of 300 B tokens
         found["training_days"] = published["training_days"] * 86400 * batch * row["sequence"] / 300e9
-    units = publication.get("rounded_to", {})
+    units = row.get("rounded_to", publication.get("rounded_to", {}))
     return {key: (seconds, rounding(published[key], units.get(key))) for key, seconds in found.items()}
 
 

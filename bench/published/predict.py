@@ -49,11 +49,11 @@ def hops_share(row):
     """What one hop takes so that all hops of a block's collectives take as long as the program's.
 
     This engine gathers a block, its vectors apart, again for backward, and reduces it at once; FSDP has a collective
-    for each of these. DeepSpeed of 2021 gathers each of a block's four weights by itself, 4 forward, 4 again and 3
+    for each of these. DeepSpeed of 2021 gathers each of a block's four weights by itself, forward, again and for
     backward, and reduces each. Those of norms and biases run beside products, and are not counted."""
     if row["stage"] < 3:
         return 1
-    return (15 if row.get("program") == "DeepSpeed" else 3) / 4
+    return (16 if row.get("program") == "DeepSpeed" else 3) / 4
 
 
 def cluster_of(row, files):

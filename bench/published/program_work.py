@@ -184,7 +184,27 @@ def scores_rate(row, sizes, files, scores):
     return {"attention_forward": 2 * sizes.head / forward, "attention_backward": 5 * sizes.head / backward}
 
 
-def layer_bytes(row, sizes, program, gradients):
+def not_hidden(row, files):
+    """Of what a product moves to add to a gradient, the part that costs time.
+
+    What a product loses at its ends, by the depth at which it runs at half the rate, over the time of the 2 bytes that
+    it writes there."""
+    name = files["clusters"][row["cluster"]]["device"]
+    kernels = of_device(files["products"], name)
+    lost = 2 * kernels["overhead_depth"] / (kernels["square_tflops"] * 1e12)
+    return min(1, lost * files["devices"][name]["memory_gb_s"] * 1e9 * MEMORY / 2)
+
+
+def added_bytes(row, sizes, files, program, gradients):
+    """Bytes for which a layer's products, with the layer's part of the head's, are longer as they add to gradients."""
+    if "adds" not in program:
+        return 0
+    parameters = sizes.parameters + sizes.vocabulary * sizes.width / sizes.layers
+    adding = 1 - 1 / row["accumulation"] if program.get("first") == "overwrites" else 1
+    return parameters * program["adds"][1 if gradients == "fp32" else 0] * adding * not_hidden(row, files)
+
+
+def layer_bytes(row, sizes, files, program, gradients):
     """Bytes that a layer's kernels move beside products and attention, forward and backward."""
     tokens, elements = sizes.tokens, {
         "norm": 2 * sizes.width * sizes.norm_share, "residual": sizes.width * sizes.norm_share,
@@ -195,7 +215,8 @@ def layer_bytes(row, sizes, program, gradients):
     gather = sizes.parameters * program.get("gather", 0)
     reduce = sizes.parameters * program.get("reduce", [0, 0])[1 if gradients == "fp32" else 0]
     again = gather * program.get("gathers_again", 1) if row["stage"] == 3 else 0
-    return forward + (gather if row["stage"] >= 2 else 0), backward + again + reduce
+    added = added_bytes(row, sizes, files, program, gradients)
+    return forward + (gather if row["stage"] >= 2 else 0), backward + again + reduce + added
 
 
 def tensor_seconds(row, sizes, files, program):
@@ -236,57 +257,73 @@ def slowest(row, files):
 
 
 def overlaps(row, files):
-    """Whether collectives run beside products; of DeepSpeed's of 2021, where no weight is too large for that."""
-    host = program_of(row, files).get("host")
-    if host:
-        return 4 * model_of(row, files)["width"] ** 2 < host["most_live"]
-    return files["publications"][row["publication"]].get("overlap", True)
+    """Whether collectives run beside products; DeepSpeed's of 2021 that do not are work of its layers."""
+    return "host" in program_of(row, files) or files["publications"][row["publication"]].get("overlap", True)
 
 
 def host_seconds(row, sizes, files, program, arithmetic):
-    """What a layer's device waits, each way, for a host that handles each data rank's slice by itself.
+    """What a layer's device waits, each way, for gathers, and for a host that handles each data rank's slice by itself.
 
-    Gathers are prepared while the device is idle. Slices of reductions are cut beside backward's products and
-    attention, and hold the device up where they take longer. What each device keeps of a layer (norms, biases) is
+    Weights are gathered, one by one, while the device is idle. Slices of reductions are cut beside backward's products
+    and attention, and hold the device up where they take longer. What each device keeps of a layer (norms, biases) is
     gathered after the update."""
     if "host" not in program:
         return {}
     host, ranks = program["host"], check.data_ranks(row)
-    cluster = files["clusters"][row["cluster"]]
+    cluster, nccl = files["clusters"][row["cluster"]], files["nccl"]
     slice_us = {kind: views * host["view_us"] + host["copy_us"] for kind, views in host["views"].items()}
-    forward, backward = (count * ranks * slice_us["gather"] for count in host["gathers"])
+    latency = (nccl["collective_us"] + (ranks - row["hosts"]) * nccl["hop_us"]["nvlink"] +
+               (row["hosts"] - 1) * nccl["hop_us"]["network"])
+    whole = sizes.parameters * 2 * (ranks - 1) / ranks
+    network = whole / row["devices"] / (cluster["between_hosts_gb_s"] * 1e9 * NETWORK) * 1e6
+    gathered = host["gathers"] * (ranks * slice_us["gather"] + latency) + network
+    backward = gathered
     beside = 2 * sizes.tokens * sizes.parameters * sum(
         1e6 / arithmetic[f"linear_backward_{of}"] for of in ("input", "weight"))
     beside += 5 * sizes.tokens * row["sequence"] * sizes.queries * 1e6 / arithmetic["attention_backward"]
     backward += max(0, host["reductions"] * ranks * slice_us["reduce"] - beside)
     for widths, count in host["kept"]:
-        whole = widths * sizes.width
-        backward += count * -(-whole // -(-whole // ranks)) * slice_us["kept"] / row["accumulation"]
-    again = sizes.parameters * 2 * (ranks - 1) / ranks * (program["gathers_again"] - 1)
-    network = again / row["devices"] / (cluster["between_hosts_gb_s"] * 1e9 * NETWORK)
-    return {"forward": forward * 1e-6, "backward": backward * 1e-6 + (0 if overlaps(row, files) else network)}
+        kept = widths * sizes.width
+        backward += count * -(-kept // -(-kept // ranks)) * slice_us["kept"] / row["accumulation"]
+    return {"forward": gathered * 1e-6, "again": gathered * 1e-6, "backward": backward * 1e-6}
+
+
+def layer_seconds(row, sizes, files, program, arithmetic):
+    """What a layer takes beside products and attention: forward, forward again if that is repeated, and backward."""
+    memory = files["devices"][files["clusters"][row["cluster"]]["device"]]["memory_gb_s"] * 1e9 * MEMORY
+    forward, backward = (bytes_ / memory for bytes_ in layer_bytes(row, sizes, files, program, gradients_of(row, files)))
+    if "norm" not in program:  # fused as here: what units' copies add, and four operands of two norms
+        own = 4 * 2 * 2 * sizes.tokens * sizes.width * sizes.norm_share / memory
+        forward, backward = forward + own, backward + own
+    tensor = tensor_seconds(row, sizes, files, program)
+    stages = pipeline_seconds(row, sizes, files, program)
+    host = host_seconds(row, sizes, files, program, arithmetic)
+    return {"forward": forward + tensor["forward"] + host.get("forward", 0) + stages,
+            "again": forward + tensor["apply"] + host.get("again", 0),
+            "backward": backward + tensor["backward"] + host.get("backward", 0) + stages}
 
 
 def norm_rates(row, sizes, files, program, arithmetic):
-    """Bytes/s of this engine's norms at which a layer's two take as long as all of the program's kernels."""
+    """Bytes/s of this engine's norms at which they take as long as all of the program's kernels.
+
+    A layer has two, and the model one more. A block that is computed again applies the first to its kept statistics,
+    but computes those of the second again: forward runs 1.5 times for each layer."""
     memory = files["devices"][files["clusters"][row["cluster"]]["device"]]["memory_gb_s"] * 1e9 * MEMORY
-    gradients = gradients_of(row, files)
     part = tensor_stream(row, files) > 1
     kind = "layer_norm" if sizes.gpt2 and not part else "rms_norm"
     whole = 2 * 2 * sizes.tokens * sizes.width  # an operand of two norms in half precision
-    own = whole * sizes.norm_share
+    own, layers = whole * sizes.norm_share, sizes.layers
     operands = {"forward": 4, "backward": 4, "apply": 2}
-    forward, backward = layer_bytes(row, sizes, program, gradients)
-    tensor = tensor_seconds(row, sizes, files, program)
-    stages = pipeline_seconds(row, sizes, files, program)
-    if "norm" not in program:  # fused as here: only what units' copies add
-        forward, backward = forward + operands["forward"] * own, backward + operands["backward"] * own
-    seconds = {"forward": forward / memory, "backward": backward / memory, "apply": forward / memory}
-    if row["recompute"] == "none":
-        seconds["apply"] = own * operands["apply"] / memory
-    host = host_seconds(row, sizes, files, program, arithmetic)
-    seconds = {way: seconds[way] + tensor[way] + host.get(way, 0) + (stages if way != "apply" else 0)
-               for way in seconds}
+    layer = layer_seconds(row, sizes, files, program, arithmetic)
+    last = [bytes_ * own / 4 / memory for bytes_ in program.get("norm", [8, 8])]  # of the model's last norm
+    forward = (layers * layer["forward"] + last[0]) / (layers + 0.5)
+    backward = layers * layer["backward"] + last[1]
+    if row["recompute"] == "full":
+        again = max(2 * layer["again"] - forward, 0.01 * forward)
+        backward += layers * (layer["again"] - (forward + again) / 2)
+    else:
+        again = own * operands["apply"] / memory if row["recompute"] == "none" else layer["again"]
+    seconds = {"forward": forward, "backward": backward / (layers + 0.5), "apply": again}
     return {f"{kind}_{way}": operands[way] * (whole if part else own) / seconds[way] for way in operands}
 
 
@@ -302,8 +339,9 @@ def rates(row, files, factor=1.0):
         arithmetic.update(scores_rate(row, sizes, files, program["scores"]))
     else:
         arithmetic.update(attention_rates(row, sizes, files, attention))
-    bytes_of = norm_rates(row, sizes, files, program, arithmetic)
     factor *= slowest(row, files)
+    arithmetic = {name: rate * factor for name, rate in arithmetic.items()}
+    bytes_of = norm_rates(row, sizes, files, program, arithmetic)
     if "norm" in program:
         bytes_of.update({name: FREE * 1e9 for name in FREE_OPERATIONS})
     if row.get("reduction") == "boundary":  # a program's products add, or its reductions
@@ -314,7 +352,7 @@ def rates(row, files, factor=1.0):
                          for name in ("cross_entropy_backward", "softmax_part", "cross_entropy_gradient")})
     if "update" in program:  # here master weights, two moments and a gradient, and half a copy
         bytes_of["adamw"] = memory * (30 if gradients == "fp32" else 28) / program["update"]
-    return {name: rate * factor for name, rate in arithmetic.items()}, bytes_of
+    return arithmetic, bytes_of
 
 
 def operations(row, files, factor=1.0):
@@ -325,7 +363,11 @@ def operations(row, files, factor=1.0):
 
 
 def beside_communication(row, files):
-    """Of a device's speed, what the multiprocessors that NCCL leaves have."""
+    """Of a device's speed, what the multiprocessors that NCCL leaves have.
+
+    Of DeepSpeed's of 2021 only reductions run beside products, one of the three collectives of a weight here."""
     channels, device = files["channels"], files["clusters"][row["cluster"]]["device"]
     held = channels["one_host" if row["hosts"] == 1 else "several_hosts"]
+    if "host" in program_of(row, files):
+        held /= 3
     return 1 - held / of_device(files["products"], device)["multiprocessors"]
