@@ -253,7 +253,7 @@ TEST(ProgramWatchdog, AnErrorOfAllRanksIsAFaultInTheirFlightFiles) {
   const Outcome start = shell(run, started(2) + " --config " + run.config() + " --set data.train=" +
                                        run.folder().path("none") + " run.flight_folder=" + flight);
   EXPECT_NE(start.status, 0);
-  EXPECT_THAT(start.errors, HasSubstr("data.train"));
+  EXPECT_THAT(start.errors, HasSubstr("none: cannot open for reading"));
   EXPECT_EQ(examine(flight).ranks.at(0).run, found.ranks.at(0).run) << start.errors;
 }
 
