@@ -51,7 +51,7 @@ std::string begin_of(const Descriptor& file, std::size_t most) {
   return begin;
 }
 
-bool has_zeros_alone(const std::string& bytes) {
+bool has_zeros_alone(std::string_view bytes) {
   return std::ranges::count(bytes, '\0') == std::ssize(bytes);
 }
 
@@ -122,9 +122,9 @@ flight::Header header_of(const Descriptor& file) {
 
 /// Whether this process writes the flight file, or somebody begins to: it names no process yet.
 bool may_be_own(const Descriptor& file) {
-  const std::string begin = begin_of(file, sizeof(flight::Header));
-  const bool names_this = header_of(file).process == ::getpid();
-  return (has_zeros_alone(begin) || names_this) && is_locked(file.get());
+  const flight::Header header = header_of(file);
+  const std::string_view bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  return (has_zeros_alone(bytes) || header.process == ::getpid()) && is_locked(file.get());
 }
 
 void check_ended(bool in_use, const std::string& place, std::string_view option) {
