@@ -7,6 +7,7 @@
 #   - a room includes only rooms below it; only tests include tests
 #   - foreign interfaces stay where they belong: CUDA, NCCL, MPI, Boost.Asio, Boost.Beast, OpenSSL and io_uring
 #   - no circles: what a component (a source with its headers) includes does not lead back to it
+#   - a header drags at most 70 others along, one of launch/config or launch/generate at most 25
 #   - a type of a header has its name to itself in its namespace, unnamed ones in it too
 #   - every source file begins with the two SPDX lines and has at most 400 lines
 set -euo pipefail
@@ -153,6 +154,33 @@ find_circles() {
   }'
 }
 
+# One line per header that drags more headers of the tree along than it may.
+find_heavy_headers() {
+  awk '
+  {
+    split($0, part, ":")
+    match($0, /"[^"]+"/)
+    target[part[1], ++targets[part[1]]] = substr($0, RSTART + 1, RLENGTH - 2)
+  }
+  END {
+    for (header in targets) {
+      if (header !~ /\.(h|cuh)$/) continue
+      split("", seen)
+      seen[header] = 1
+      todo[count = 1] = header
+      for (next_one = 1; next_one <= count; ++next_one)
+        for (i = 1; i <= targets[todo[next_one]]; ++i)
+          if (!((it = target[todo[next_one], i]) in seen)) {
+            seen[it] = 1
+            todo[++count] = it
+          }
+      most = header ~ /^launch\/(config|generate)\// ? 25 : 70
+      if (count - 1 > most)
+        print header ":1: drags " count - 1 " headers along; at most " most ": declare what it names by pointer or reference alone"
+    }
+  }' | sort
+}
+
 # One line per type, of a room, that has the name of a type of another file's header in its namespace. In an unnamed
 # namespace it would be ambiguous, and elsewhere another type of one name, wherever both are seen.
 find_namesakes() {
@@ -193,8 +221,10 @@ while IFS=: read -r file line text; do
   [[ $text =~ $include ]] && check_include "$file" "$line" "${BASH_REMATCH[1]}"
 done < <(grep -HnE "$include" "${files[@]}" || true)
 
-while IFS= read -r text; do breach "$text"; done < <(
-  printf '%s\n' "${files[@]}" | grep -v '^tests/' | xargs -r grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' | find_circles)
+own_includes=$(printf '%s\n' "${files[@]}" | grep -v '^tests/' | xargs -r grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' || true)
+for find in find_circles find_heavy_headers; do
+  while IFS= read -r text; do breach "$text"; done < <(printf '%s\n' "$own_includes" | $find)
+done
 
 mapfile -t of_rooms < <(printf '%s\n' "${files[@]}" | grep -E "^($(IFS='|'; echo "${rooms[*]}"))/.*\.(h|cpp|cu|cuh|inc)$")
 if ((${#of_rooms[@]})); then

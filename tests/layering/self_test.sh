@@ -85,6 +85,15 @@ refuses 'optim/one.h:3: includes lead in a circle through optim/three, optim/two
 put tests/one.h '#include "tests/two.h"'
 put tests/two.cpp '#include "tests/one.h"'
 bash "$check" "$tree" >/dev/null || { echo "a circle of tests is refused"; failures=$((failures + 1)); }
+mapfile -t heavy < <(seq -f '#include "base/part_%g.h"' 24)
+put base/whole.h "${heavy[@]}"
+put launch/config/run.h '#include "base/whole.h"'
+bash "$check" "$tree" >/dev/null || { echo "a header with 25 others is refused"; failures=$((failures + 1)); }
+put launch/config/run.h '#include "base/whole.h"' '#include "base/error.h"'
+refuses 'launch/config/run.h:1: drags 26 headers along; at most 25'
+mapfile -t heavy < <(seq -f '#include "base/part_%g.h"' 71)
+put base/whole.h "${heavy[@]}"
+refuses 'base/whole.h:1: drags 71 headers along; at most 70'
 put base/trie.h 'namespace zero {' 'class Unit {' '};' '}  // namespace zero'
 put engine/unit.cpp 'namespace zero {' 'namespace {' 'struct Unit final : Base {' '};' '}  // namespace' '}  // namespace zero'
 refuses 'engine/unit.cpp:5: zero::Unit is a type of base/trie.h too; give one of them another name'
