@@ -24,9 +24,10 @@ struct SharedBuffer {
   bool shared = false;  ///< one memory for all ranks; the flag is equal on every rank
 };
 
-/// Elements of workspace that reduce_scatter of `backend` needs for `full`: none if ranks read each
-/// other's memory or the backend refuses to reduce, a receive slice per peer if slices travel. The
-/// same on every rank, so one plan holds for all. Throws zero::Error on BackendKind::planning.
+/// Elements of workspace that reduce_scatter of `backend` needs for `full`: none for local, host
+/// and store, a receive slice per peer for mpi and for nccl's exact sums. mpi has it on one host
+/// too, which leaves it untouched, so that one plan holds for all ranks. Throws zero::Error on
+/// BackendKind::planning.
 std::int64_t reduce_scatter_workspace(BackendKind backend, const Slices& full);
 
 /// Whether slices are added on their way, so that a rank receives one sum, not a slice per peer.

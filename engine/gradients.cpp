@@ -66,9 +66,9 @@ void GradientReducer::allocate(const std::vector<Unit>& units) {
                                     MemoryClass::communication, "sums along the replicate axis");
 }
 
-/// The memory in which a gradient of window_dtype() is rounded: the full finished gradient's if
-/// there is one of the wire's dtype, which holds nothing that is still read before the unit's last
-/// reduction of a step; else the window itself.
+/// Where an fp32 window is rounded for the wire: in place, but into the finished gradient where
+/// that is whole (stages 0 and 1) and of the wire's dtype; nothing reads it before the unit's last
+/// reduction of a step.
 View GradientReducer::place_of_wire(const Segment& segment, View source) const {
   const View& whole = segment.gradient;
   const bool beside = whole.dtype() == wire_dtype() && whole.count() == source.count();

@@ -15,9 +15,10 @@ enum class WaitSite : std::uint8_t {
   gather_before_use,       ///< compute waits for a unit's gather
   publish_before_use,      ///< compute waits for parameters gathered after the step
   release_before_gather,   ///< a gather waits for the last compute that used its memory
-  gradient_before_reduce,  ///< a reduce waits for the compute that wrote the gradient
+  gradient_before_reduce,  ///< a reduce waits for the compute that wrote the gradient or read its
+                           ///< shard
   reduce_before_rewrite,   ///< compute waits for the reduce that still reads a gradient window
-  update_before_gather,    ///< a gather waits for the update of its unit
+  update_before_gather,    ///< publishing, and gathers behind it, wait for the unit's update
   norm_before_update,      ///< the update waits for the global norm, and so for every reduce
   read_before_update,      ///< the update waits until a StateReader has read the unit's states
   states_before_update,    ///< the update waits until states are in their window

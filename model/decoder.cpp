@@ -175,9 +175,9 @@ void Decoder::for_backward(const Body& body) const {
   }
 }
 
-// A tied head's unit is the embedding's. If the head is not tied, two units accumulate many parts
-// into one gradient, the head's by chunks of rows, the embedding's by tokens: each is used twice in
-// backward, so that the engine sums it in fp32, as it does for a tied one.
+// A tied head's unit is the embedding's. Without a tie, head and embedding each add many parts to a
+// gradient of their own, the head by chunks of rows, the embedding by tokens: each has a second use
+// in backward, so that its window is fp32, as a tied one's; the embedding's first only clears it.
 std::vector<Use> Decoder::order() const {
   std::vector<Use> uses{{embedding_, Phase::forward}};
   for (const UnitId unit : blocks_) uses.push_back({unit, Phase::forward});

@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: The ZeRO engine authors
 // SPDX-License-Identifier: Apache-2.0
 // When shards of parameters are fetched from the file.
+#include "engine/shard_fetches.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string_view>
 #include <vector>
 
-#include "engine/gathers.h"
 #include "tests/engine/plain.h"
 #include "tests/engine/small_windows.h"
 
