@@ -125,10 +125,11 @@ function(zero_test_objects name)
   zero_test_flags(${name} OPTIMIZED)
 endfunction()
 
-# zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds] [PROCESSORS n] [PREFIX text] [OPTIMIZED] [WHOLE]): a GoogleTest program; each
-# case is a ctest entry, named PREFIX and the case. WHOLE: one entry, for cases that most machines skip.
+# zero_test(NAME SOURCES file... [LINK target...] [LABELS label...] [TIMEOUT seconds] [PROCESSORS n] [PREFIX text] [OPTIMIZED] [WHOLE] [ONE_CORE]): a GoogleTest
+# program; each case is a ctest entry, named PREFIX and the case. WHOLE: one entry, for cases that most machines skip. ONE_CORE: of ranks that are
+# threads with little work between their waits, a process on one core, where handing on takes half the time; with sanitizers on all.
 function(zero_test name)
-  cmake_parse_arguments(TEST "OPTIMIZED;WHOLE" "TIMEOUT;PREFIX;PROCESSORS" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "OPTIMIZED;WHOLE;ONE_CORE" "TIMEOUT;PREFIX;PROCESSORS" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT TEST_PROCESSORS)
     set(TEST_PROCESSORS 1)
   endif()
@@ -167,10 +168,10 @@ function(zero_test name)
     return()
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 600 NO_PRETTY_VALUES TEST_PREFIX "${TEST_PREFIX}"
-    PROPERTIES TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} LABELS "${TEST_LABELS}")
+    PROPERTIES TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} PROCESSOR_AFFINITY ${TEST_ONE_CORE} LABELS "${TEST_LABELS}")
   # With ZERO_TEST_PARTS in ctest's environment, that many entries a program: a process a case is a tenth of the time of all tests.
   set(parts ${CMAKE_CURRENT_BINARY_DIR}/${name}_parts.cmake)
-  set(properties "TIMEOUT 3000 PROCESSORS ${TEST_PROCESSORS} LABELS [==[${TEST_LABELS}]==] SKIP_REGULAR_EXPRESSION \"0 tests from 0 test suites ran\"")
+  set(properties "TIMEOUT 3000 PROCESSORS ${TEST_PROCESSORS} PROCESSOR_AFFINITY ${TEST_ONE_CORE} LABELS [==[${TEST_LABELS}]==] SKIP_REGULAR_EXPRESSION \"0 tests from 0 test suites ran\"")
   get_property(cases DIRECTORY PROPERTY TEST_INCLUDE_FILES)
   list(POP_BACK cases last)
   file(GENERATE OUTPUT ${parts} CONTENT "if(NOT DEFINED ENV{ZERO_TEST_PARTS})

@@ -10,7 +10,8 @@
 namespace zero {
 
 /// The waits that order gathers, reductions and updates against compute. Not listed: the norm's
-/// wait for losses, the wait for gradients changed from outside, and those of overlap = false.
+/// wait for the step's compute, the wait for gradients changed from outside, and those of overlap =
+/// false.
 enum class WaitSite : std::uint8_t {
   gather_before_use,       ///< compute waits for a unit's gather
   publish_before_use,      ///< compute waits for parameters gathered after the step

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <chrono>
@@ -22,12 +23,14 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "base/nanoseconds.h"
+#include "collectives/agreement.h"
 #include "launch/process/open_files.h"
 
 namespace zero {
 namespace {
 
 constexpr std::string_view kStart = "start";  // of PhaseListener
+constexpr std::string_view kBetween = "between steps";
 
 void copy_name(flight::Name& to, std::string_view name) {
   const std::size_t length = std::min(name.size(), to.size() - 1);
@@ -175,9 +178,27 @@ void FlightFile::phase(std::int64_t step, std::string_view name) {
   flight::write(header_->phase, number);
   add({.what = flight::what_of(flight::Kind::phase, 0, 0, number), .enqueued = now()});
   has_started_ = has_started_ || name != kStart;
-  if (step < 0 || !earlier_) return;
-  earlier_->remove();
-  earlier_.reset();
+  if (step >= 0 && name != kBetween) move();
+}
+
+const std::string& FlightFile::place() const {
+  const bool moved = std::atomic_ref(const_cast<bool&>(is_moved_)).load();  // NOLINT
+  return moved ? later_ : place_;
+}
+
+void FlightFile::move() noexcept {
+  if (later_.empty() || !std::exchange(may_move_, false)) return;
+  failure_of([this] {
+    const files::DiskCall counted;
+    clear_flight_place(later_, option_);
+    if (std::rename(place_.c_str(), later_.c_str()) != 0) return;
+    std::atomic_ref(is_moved_).store(true);
+    if (header_->rank == 0) {
+      const std::string folder = std::filesystem::path(later_).parent_path().string();
+      remove_ended_flights_from(folder, static_cast<int>(header_->world));
+    }
+    remove_empty_folders(place_);
+  });
 }
 
 void FlightFile::compute(std::string_view unit, Phase phase) {
@@ -198,7 +219,7 @@ void FlightFile::end() noexcept {
 
 std::string FlightFile::address() const {
   if (path_.empty()) return fmt::format("/proc/{}/fd/{}", ::getpid(), file_.get());
-  return std::filesystem::absolute(path_).string();
+  return std::filesystem::absolute(path()).string();
 }
 
 void FlightFile::link_at(const std::string& place, std::string obstacle) {
@@ -209,37 +230,35 @@ void FlightFile::link_at(const std::string& place, std::string obstacle) {
     throw;
   }
   place_ = place;
+  is_linked_ = true;
   obstacle_ = std::move(obstacle);
 }
 
 std::optional<FlightCopy> FlightFile::copy() const {
-  if (place_ == path_) return std::nullopt;
-  return FlightCopy{.place = place_, .of = address(), .bytes = map_.copy()};
+  if (!is_linked_) return std::nullopt;
+  return FlightCopy{.place = place(), .of = address(), .bytes = map_.copy()};
 }
 
 void FlightFile::end_and_remove() noexcept {
   end();
+  if (has_started_) move();
   struct stat mine {};
   struct stat there {};
   // A later run may have replaced the file.
   const bool is_there = !path_.empty() && ::fstat(file_.get(), &mine) == 0 &&
-                        ::stat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+                        ::stat(path().c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
                         mine.st_ino == there.st_ino;
-  if (is_there) ::unlink(path_.c_str());
-  try {
-    if (place_ != path_) {
-      const auto link = FlightLink::read(place_);
+  if (is_there) ::unlink(path().c_str());
+  failure_of([&] {
+    if (is_linked_) {
+      const auto link = FlightLink::read(place());
       if (!link || link->path != address()) return;
-      ::unlink(place_.c_str());
+      ::unlink(place().c_str());
     } else if (!is_there) {
       return;
     }
-    if (earlier_ && has_started_) earlier_->remove();
-    if (earlier_ && !has_started_) earlier_->put_back();
-    const std::string folder = std::filesystem::path(place_).parent_path().string();
-    if (!folder.empty()) ::rmdir(folder.c_str());  // fails while other files are there
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory: the link stays
-  }
+    remove_empty_folders(place());
+  });
 }
 
 flight::Group& FlightFile::group_at(std::uint32_t group) const {

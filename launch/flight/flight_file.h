@@ -16,7 +16,6 @@
 #include "base/descriptor.h"
 #include "engine/schedule.h"
 #include "files/disk_calls.h"
-#include "launch/flight/earlier_flights.h"
 #include "launch/flight/flight_layout.h"
 #include "launch/flight/flight_place.h"
 #include "launch/flight/flight_state.h"
@@ -36,7 +35,7 @@ struct FlightFileOptions {
 /// a kill. Holds published facts (step, phase, last unit of compute), a ring of records, the names
 /// in use, last words and a stack. Written by the rank's host thread, except where a function says
 /// otherwise, without locks, and without system calls after create() but for the phase that begins
-/// the first step, which removes an earlier run's files. FlightReader reads it.
+/// the first step, which may move it. FlightReader reads it.
 class FlightFile {
  public:
   /// The number of a record; 0: none.
@@ -54,14 +53,17 @@ class FlightFile {
   /// removes the file, if the link cannot be written.
   void link_at(const std::string& place, std::string obstacle);
 
-  /// What an earlier run has left waits for this one's first step: goes then, or comes back if the
-  /// run ends in good order while it starts.
-  void know_earlier(EarlierFlights earlier) { earlier_ = std::move(earlier); }
+  /// The file, or the link to it, takes `place` when the run's first step begins, or when it ends
+  /// in good order behind "start": in place of what an ended run has left there, and the first
+  /// rank's in that of files of ranks that this run lacks. It stays where it is if it cannot be
+  /// moved.
+  void move_at_first_step(std::string place) { later_ = std::move(place); }
 
   /// The open file: N of /proc/PID/fd/N.
   int descriptor() const { return file_.get(); }
-  const std::string& path() const { return path_; }    ///< empty: a file in memory
-  const std::string& place() const { return place_; }  ///< path(), or that of the link
+  /// Any thread. Empty: a file in memory.
+  const std::string& path() const { return is_linked_ ? path_ : place(); }
+  const std::string& place() const;  ///< path(), or that of the link; any thread
   const std::string& obstacle() const { return obstacle_; }
   /// The file's name for other processes of this host.
   std::string address() const;
@@ -75,8 +77,7 @@ class FlightFile {
   void mean_step(double seconds);
   /// The rank has ended in good order.
   void end() noexcept;
-  /// end(), and removes the file, the link to it and, once that is empty, its place's folder. Files
-  /// of an earlier run come back unless a phase behind "start" has begun; then they go too.
+  /// end(), and removes the file, the link to it and, once they are empty, its place's folders.
   void end_and_remove() noexcept;
 
   static constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};
@@ -133,11 +134,15 @@ class FlightFile {
   /// Returns how many bytes there was room for.
   std::uint32_t put_text(std::uint64_t offset, std::uint32_t room, std::string_view text) noexcept;
   void publish(std::int64_t time) noexcept;
+  void move() noexcept;
 
   Descriptor file_;
   MappedFile map_;
   std::string path_;
   std::string place_;
+  bool is_linked_ = false;
+  std::string later_{};    // the place from the first step on; empty: the same
+  bool is_moved_ = false;  // atomic: read by other threads
   std::string obstacle_{};
   std::string option_;
   flight::Sizes sizes_;
@@ -146,7 +151,7 @@ class FlightFile {
   std::unordered_map<std::string, std::uint64_t, Hash, std::equal_to<>> names_{};
   std::uint32_t ranks_used_ = 0;
   std::int64_t step_ = -1;
-  std::optional<EarlierFlights> earlier_{};
+  bool may_move_ = true;      // it has not been tried
   bool has_started_ = false;  // a phase behind "start" has begun
 };
 

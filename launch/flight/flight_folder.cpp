@@ -25,7 +25,6 @@
 #include "collectives/agreement.h"
 #include "collectives/host_values.h"
 #include "launch/config/train_config.h"
-#include "launch/flight/earlier_flights.h"
 #include "launch/flight/flight_place.h"
 #include "launch/flight/flight_reader.h"
 #include "launch/flight/visible_ranks.h"
@@ -42,19 +41,6 @@ std::uint64_t draw_run(const FlightFolder& folder, Communicator& ranks, Device& 
   auto run = static_cast<std::int64_t>(std::uint64_t{random()} << 32 | random());
   host_broadcast(ranks, device, View::of(std::span<std::int64_t>(&run, 1)), 0, {folder.option, {}});
   return static_cast<std::uint64_t>(run);
-}
-
-/// Sets aside what an earlier run has left, and draws the number of this one. The first rank moves
-/// files before any other host's looks: hosts may share the folder. Collective.
-std::uint64_t begin_run(const FlightFolder& folder, const std::optional<EarlierFlights>& earlier,
-                        Communicator& ranks, Device& device) {
-  if (earlier && ranks.rank() == 0) earlier->set_aside();
-  const std::uint64_t run = draw_run(folder, ranks, device);
-  if (!earlier || ranks.local_size() == ranks.size()) return run;
-  agree(ranks, device, folder.option, [&] {
-    if (ranks.local_rank() == 0 && ranks.rank() != 0) earlier->set_aside();
-  });
-  return run;
 }
 
 /// Flight files of ended runs stay in memory for so long, for zero_doctor.
@@ -121,10 +107,38 @@ FlightFile create_in_memory(const FlightMemory& memory, const std::string& place
   return std::move(*file);
 }
 
-/// Removes the files of ranks from `world` on, which a run of more ranks has left.
-void remove_files_from(const fs::path& folder, int world) {
-  int rank = world;
-  while (remove_ended_flight((folder / flight_file_name(rank)).string())) ++rank;
+/// Makes the folder of the file that a start has at `place`, and the one that this is in.
+void make_folders(const std::string& place, const FlightFolder& folder) {
+  const fs::path inner = fs::path(place).parent_path();
+  std::error_code error;
+  fs::create_directories(folder.path, error);
+  ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
+             folder.option, folder.path, error.message(), folder.without);
+  // Whoever may clear the folder may clear that one.
+  if (fs::create_directory(inner, error)) {
+    fs::permissions(inner, fs::status(folder.path, error).permissions(), error);
+  }
+  // A link might have the files of another run removed.
+  ZERO_CHECK(fs::symlink_status(inner, error).type() == fs::file_type::directory,
+             "{}: cannot create the folder {}: {}; remove what is there, or give another folder{}",
+             folder.option, inner.string(), error ? error.message() : "a file or a link is there",
+             folder.without);
+}
+
+/// What an earlier run has left stays until this one's first step, if it may go then at all. A file
+/// of a run that goes on is looked for behind the making of the own one: of two runs that start at
+/// once, one or both are refused.
+void check_places(const FlightFolder& folder, const Communicator& ranks) {
+  check_flight_place(flight_place(folder, ranks.rank()), folder.option);
+  if (ranks.local_rank() != 0) return;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder.path, error)) {
+    const std::string place = entry.path().string();
+    const bool is_flight = is_flight_file_name(entry.path().filename().string());
+    if (is_flight && use_of_flight(place) == FlightUse::goes_on) {
+      check_flight_place(place, folder.option);
+    }
+  }
 }
 
 /// Puts the copy in its place. Returns whether it is there, or not needed.
@@ -147,6 +161,16 @@ bool put(const FlightCopy& copy) {
   }
   if (is_path_in_memory(copy.of)) ::unlink(copy.of.c_str());
   return true;
+}
+
+/// Where the link to the file of a rank of the same run lies: one may have come to its first step,
+/// the other not.
+std::string place_of_peer(const FlightFile& own, const FlightReader& peer) {
+  fs::path folder = fs::path(own.place()).parent_path();
+  if (folder.filename() == kStartingFlights) folder = folder.parent_path();
+  std::string place = (folder / flight_file_name(peer.rank())).string();
+  const auto link = FlightLink::read(place);
+  return link && link->path == peer.path() ? place : starting_place(place);
 }
 
 bool put_all(const std::vector<FlightCopy>& copies) {
@@ -182,31 +206,29 @@ std::string flight_place(const FlightFolder& folder, int rank) {
 
 FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device,
                               const FlightMemory& memory) {
-  const std::string place = flight_place(folder, ranks.rank());
-  const bool has_place = !place.empty();
-  const auto share =
-      ranks.local_rank() == 0 ? EarlierFlights::Share::all : EarlierFlights::Share::own;
-  const auto earlier = has_place ? std::optional(EarlierFlights(place, share)) : std::nullopt;
+  const std::string place = starting_place(flight_place(folder, ranks.rank()));
+  const std::uint64_t run = draw_run(folder, ranks, device);
   std::optional<FlightFile> file;
-  std::uint64_t run = 0;
-  const auto create = [&] {
-    std::error_code error;
-    if (has_place) fs::create_directories(folder.path, error);
-    ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
-               folder.option, folder.path, error.message(), folder.without);
-    file.emplace(has_place && files::may_need_server(memory.type_of(folder.path))
+  const auto create_in_folder = [&] {
+    make_folders(place, folder);
+    file.emplace(files::may_need_server(memory.type_of(folder.path))
                      ? create_in_memory(memory, place, folder, ranks, run)
                      : FlightFile::create(place, ranks.rank(), ranks.size(), run,
                                           {.option = folder.option, .without = folder.without}));
-    if (earlier) file->know_earlier(*earlier);
-    if (has_place && ranks.rank() == 0) remove_files_from(folder.path, ranks.size());
+    file->move_at_first_step(flight_place(folder, ranks.rank()));
+    if (ranks.rank() == 0) {
+      remove_ended_flights_from(fs::path(place).parent_path().string(), ranks.size());
+    }
+    check_places(folder, ranks);
   };
   try {
-    run = begin_run(folder, earlier, ranks, device);
-    agree(ranks, device, folder.option, create);
+    agree(ranks, device, folder.option, [&] {
+      if (!place.empty()) return create_in_folder();
+      file.emplace(FlightFile::create("", ranks.rank(), ranks.size(), run,
+                                      {.option = folder.option, .without = folder.without}));
+    });
   } catch (...) {  // another rank has none: nothing has begun that a file could tell of
     if (file) file->end_and_remove();
-    if (!file && earlier) earlier->put_back();
     throw;
   }
   return std::move(*file);
@@ -243,15 +265,13 @@ void keep_flight_files(const FlightFile& own, const VisibleRanks* peers) noexcep
   try {
     std::vector<FlightCopy> copies;
     if (auto copy = own.copy()) copies.push_back(std::move(*copy));
-    const auto folder = fs::path(own.place()).parent_path();
     const bool linked = !copies.empty() && peers != nullptr;
     for (int i = 0; linked && i < peers->count(); ++i) {
       const FlightReader* const file = peers->file(i);
       if (file == nullptr || i == peers->self() || !peers->ended(i) || peers->read(i).over)
         continue;
-      copies.push_back({.place = (folder / flight_file_name(file->rank())).string(),
-                        .of = file->path(),
-                        .bytes = file->whole()});
+      copies.push_back(
+          {.place = place_of_peer(own, *file), .of = file->path(), .bytes = file->whole()});
     }
     keep_copies(std::move(copies), kForCopies);
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory: the links stay

@@ -46,9 +46,9 @@ struct FlightMemory {
   std::function<std::int64_t(const std::string&)> type_of = files::type_of_path;
 };
 
-/// Creates this rank's flight file, and its folder. An earlier run's files, of all its ranks, wait
-/// in a folder of their own until this one comes to its first step (EarlierFlights); what cannot
-/// be moved there is replaced, or removed if this run has no such rank. If a page of the folder's
+/// Creates this rank's flight file, in kStartingFlights of its folder. It takes its place in the
+/// folder itself when the run comes to its first step (FlightFile::move_at_first_step()): until
+/// then an earlier run's files stay there, whatever becomes of the start. If a page of the folder's
 /// files may wait for a server (files::may_need_server()), the file lies in `memory`, or has no
 /// name where that has no room for it, and its place has a link; the first rank of a host removes
 /// files there that ended a week ago or earlier. Ranks agree on the number of the run, which their

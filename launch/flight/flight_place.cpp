@@ -178,6 +178,12 @@ std::string flight_file_at(const std::string& place) {
   return link->path;
 }
 
+std::string starting_place(const std::string& place) {
+  if (place.empty()) return "";
+  const std::filesystem::path path(place);
+  return (path.parent_path() / kStartingFlights / path.filename()).string();
+}
+
 std::string flight_file_name(int rank) {
   return fmt::format("{}{:05}{}", kFlightNameBegin, rank, kFlightNameEnd);
 }
@@ -230,18 +236,22 @@ bool is_path_in_memory(const std::string& path) {
   return std::filesystem::path(path).filename().string().starts_with(prefix_in_memory());
 }
 
-void clear_flight_place(const std::string& place, std::string_view option) {
+void check_flight_place(const std::string& place, std::string_view option) {
   if (const auto link = FlightLink::read(place)) {
     ZERO_CHECK(!is_barred(*link),
                "{}: {} leads to {}, which you may not open: another user's run may go on there; "
                "wait for its end and have that user remove both, or give this one another {}",
                option, place, printable_line(link->path), option);
     check_ended(is_in_use(*link), place, option);
-    remove_linked(*link);
   } else {
     if (!is_half_made(place)) check_replaceable(place, kFlightMagic, option, "flight file");
     check_ended(is_in_use(place), place, option);
   }
+}
+
+void clear_flight_place(const std::string& place, std::string_view option) {
+  check_flight_place(place, option);
+  if (const auto link = FlightLink::read(place)) remove_linked(*link);
   ::unlink(place.c_str());  // a process that reads the old file keeps it
   ::unlink(part_of(place).c_str());
 }
@@ -260,13 +270,24 @@ bool remove_ended_flight(const std::string& place) {
   return true;
 }
 
+void remove_ended_flights_from(const std::string& folder, int world) {
+  const std::filesystem::path in(folder);
+  while (remove_ended_flight((in / flight_file_name(world)).string())) ++world;
+}
+
 void remove_own_flight(const std::string& place) {
   const auto link = FlightLink::read(place);
   const std::string path = link ? link->path : place;
   if ((link && !link->is_here()) || !may_be_own(open_there(path, O_RDONLY))) return;
   if (!link || is_path_in_memory(path)) ::unlink(path.c_str());
   if (link) ::unlink(place.c_str());
-  ::rmdir(std::filesystem::path(place).parent_path().c_str());  // fails while files are there
+  remove_empty_folders(place);
+}
+
+void remove_empty_folders(const std::string& place) {
+  const std::filesystem::path folder = std::filesystem::path(place).parent_path();
+  ::rmdir(folder.c_str());  // fails while files are there
+  if (folder.filename() == kStartingFlights) ::rmdir(folder.parent_path().c_str());
 }
 
 }  // namespace zero

@@ -30,6 +30,13 @@ struct FlightLink {
   bool is_here() const;
 };
 
+/// The folder, in that of a run's flight files, in which they lie until the run comes to its first
+/// step: those of an earlier run, which may tell of a fault, keep their places so long.
+inline constexpr std::string_view kStartingFlights = "starting";
+/// Where the file of `place` lies in a run's start: "runs/a/flight/starting/rank_00003.flight";
+/// empty if `place` is.
+std::string starting_place(const std::string& place);
+
 /// "rank_00003.flight"
 std::string flight_file_name(int rank);
 /// Whether a file has such a name.
@@ -70,6 +77,10 @@ std::string path_in_memory(const std::string& memory, std::uint64_t run, int ran
 /// Whether path_in_memory() may have made the path, for this user.
 bool is_path_in_memory(const std::string& path);
 
+/// Throws zero::Error naming `option` if anything is at `place` that clear_flight_place() may not
+/// remove.
+void check_flight_place(const std::string& place, std::string_view option);
+
 /// Removes what an ended run, or a host that lost its power, has left at `place`, with the file in
 /// memory that it links to. Throws zero::Error naming `option` if anything else is there: a file of
 /// the user's, or that of a run that goes on.
@@ -78,10 +89,15 @@ void clear_flight_place(const std::string& place, std::string_view option);
 /// Removes the flight file of a run that has ended, with the link to it; leaves anything else that
 /// is there. False if no file can be opened there.
 bool remove_ended_flight(const std::string& place);
+/// The same in a folder, for the ranks from `world` on, which a run of more ranks has left.
+void remove_ended_flights_from(const std::string& folder, int world);
 
 /// Removes the flight file that this process has open at `place`, or begins to write, with the link
-/// to it and, once that is empty, its folder; leaves anything else that is there.
+/// to it and, once they are empty, its folders; leaves anything else that is there.
 void remove_own_flight(const std::string& place);
+
+/// Removes the folder of `place`, and the one that kStartingFlights is in, if they are empty.
+void remove_empty_folders(const std::string& place);
 
 /// The path of a copy on its way to `place`.
 inline std::string part_of(const std::string& place) { return place + ".part"; }

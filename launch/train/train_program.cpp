@@ -224,13 +224,13 @@ class Run {
   /// run is made to meet.
   void notice_faults(TrainConfig& config) {
     const FlightFolder folder{flight_folder(config)};
-    std::optional<ProcessFaults::Starting> starting(std::in_place, process_.faults,
-                                                    flight_place(folder, communicator_.rank()));
-    FlightFile file = create_flight_file(folder, communicator_, *cpu::open());
-    process_.progress.flights_in(folder.path);
     std::unique_ptr<FaultInjector> injector;
     agree(communicator_, *cpu::open(), "run.faults",
           [&] { injector = make_fault_injector(config, communicator_); });
+    std::optional<ProcessFaults::Starting> starting(
+        std::in_place, process_.faults, starting_place(flight_place(folder, communicator_.rank())));
+    FlightFile file = create_flight_file(folder, communicator_, *cpu::open());
+    process_.progress.flights_in(folder.path);
     std::optional<WatchdogOptions> watchdog;
     if (config.run.watchdog) {
       watchdog = process_.faults.watchdog(config.run.hang_timeout);

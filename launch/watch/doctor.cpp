@@ -22,7 +22,6 @@
 #include "collectives/agreement.h"
 #include "collectives/host/process.h"
 #include "files/file_system.h"
-#include "launch/flight/earlier_flights.h"
 #include "launch/flight/flight_file.h"
 #include "launch/flight/flight_folder.h"
 #include "launch/flight/flight_place.h"
@@ -49,28 +48,44 @@ std::vector<std::string> files_in(const fs::path& folder) {
   return files;
 }
 
-/// The folder's flight files, or those of kFlightInCheckpoints in it, as people may name a
-/// checkpoint folder; without any those of an earlier run, as a start leaves them that is killed
-/// before it has files of its own.
-std::vector<std::string> find_files(std::string& folder) {
-  std::vector<std::string> files = files_in(folder);
-  const fs::path inner = fs::path(folder) / kFlightInCheckpoints;
-  for (const fs::path& other :
-       {inner, fs::path(folder) / kEarlierFlights, inner / kEarlierFlights}) {
-    std::error_code error;
-    if (!files.empty() || !fs::is_directory(other, error)) continue;
-    files = files_in(other);
-    if (!files.empty()) folder = other.string();
-  }
-  return files;
+/// Whether the places are of one run, as far as it can be told.
+bool are_of_one_run(const std::string& place, const std::string& other) {
+  const std::string run = run_of_flight(place);
+  return !run.empty() && run == run_of_flight(other);
 }
 
-/// kEarlierFlights in the folder, if it has flight files; else empty.
-std::string earlier_flights(const std::string& folder) {
-  const fs::path earlier = fs::path(folder) / kEarlierFlights;
-  bool any = false;
-  failure_of([&] { any = !files_in(earlier).empty(); });
-  return any ? earlier.string() : "";
+/// Flight files of one run.
+struct FoundFiles {
+  std::string folder;  ///< in which they, or most of them, are
+  std::vector<std::string> files{};
+  std::string earlier{};  ///< the folder of an earlier run's files; empty: none, or these are
+};
+
+/// Those of the last run in the folder, which may not have come to its first step, or then have
+/// begun to move them; `earlier`: those that have come to one.
+FoundFiles find_in(const std::string& folder, bool earlier) {
+  FoundFiles found{.folder = folder, .files = files_in(folder)};
+  const fs::path start = fs::path(folder) / kStartingFlights;
+  std::error_code error;
+  if (earlier || !fs::is_directory(start, error)) return found;
+  std::vector<std::string> starting = files_in(start);
+  if (starting.empty()) return found;
+  const std::string first = starting.front();
+  const auto of_others = std::ranges::partition(
+      found.files, [&](const std::string& place) { return are_of_one_run(place, first); });
+  if (!of_others.empty()) found.earlier = folder;
+  starting.insert(starting.end(), found.files.begin(), of_others.begin());
+  return {.folder = start.string(), .files = std::move(starting), .earlier = found.earlier};
+}
+
+/// The same, or those of kFlightInCheckpoints in it, as people may name a checkpoint folder.
+FoundFiles find_files(const std::string& folder, bool earlier) {
+  FoundFiles found = find_in(folder, earlier);
+  const fs::path inner = fs::path(folder) / kFlightInCheckpoints;
+  std::error_code error;
+  if (!found.files.empty() || !fs::is_directory(inner, error)) return found;
+  FoundFiles of_inner = find_in(inner.string(), earlier);
+  return of_inner.files.empty() ? found : of_inner;
 }
 
 /// Whether the process that created the file still has it open, on this host.
@@ -104,7 +119,7 @@ std::vector<int> read_files(const std::vector<std::string>& paths, Examination& 
 /// kFlightInCheckpoints is in.
 std::optional<std::int64_t> newest_checkpoint(const std::string& folder) {
   fs::path checkpoints = (fs::path(folder) / "").parent_path();
-  for (const std::string_view inner : {kEarlierFlights, kFlightInCheckpoints}) {
+  for (const std::string_view inner : {kStartingFlights, kFlightInCheckpoints}) {
     if (checkpoints.filename() != inner) continue;
     checkpoints = checkpoints.has_parent_path() ? checkpoints.parent_path() : ".";
   }
@@ -120,9 +135,9 @@ std::vector<std::string> folders_with_files(const std::string& folder) {
   std::vector<std::string> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    std::string inner = entry.path().string();
+    const std::string inner = entry.path().string();
     failure_of([&] {  // of one that is no folder, or may not be read
-      if (!find_files(inner).empty()) found.push_back(entry.path().string());
+      if (!find_files(inner, false).files.empty()) found.push_back(inner);
     });
   }
   std::ranges::sort(found);
@@ -231,15 +246,15 @@ bool Examination::ended_well() const {
   });
 }
 
-Examination examine(const std::string& folder) {
-  Examination found{.folder = folder};
-  const std::vector<std::string> paths = find_files(found.folder);
+Examination examine(const std::string& folder, bool earlier) {
+  const FoundFiles places = find_files(folder, earlier);
+  const std::vector<std::string>& paths = places.files;
+  Examination found{.folder = places.folder, .earlier = places.earlier};
   found.newest_checkpoint = newest_checkpoint(found.folder);
   if (paths.empty()) {
     if (!found.newest_checkpoint) refuse_folder(found.folder);
     return found;
   }
-  found.earlier = earlier_flights(found.folder);
   const std::vector<int> half_made = read_files(paths, found);
   if (found.files.empty()) {
     ZERO_CHECK(found.problems.empty(), "{}", found.problems.front());

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <thread>
 
-#include "launch/flight/earlier_flights.h"
 #include "launch/flight/flight_place.h"
 #include "launch/process/exit_status.h"
 #include "launch/telemetry/output.h"
@@ -99,9 +98,7 @@ void ProcessFaults::end_by(int signal, const std::function<void()>& tell) {
   if (!first) std::this_thread::sleep_for(kForReader);
   const std::scoped_lock lock(mutex_);
   for (const std::string& place : starting_) {
-    if (place.empty()) continue;
-    remove_own_flight(place);
-    EarlierFlights(place, EarlierFlights::Share::all).put_back();
+    if (!place.empty()) remove_own_flight(place);
   }
 }
 

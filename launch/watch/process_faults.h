@@ -53,8 +53,7 @@ class ProcessFaults {
   };
 
   /// Before a rank of this process makes its flight file, at `place`, until it joins: a signal that
-  /// ends the process meanwhile removes the file, since nothing has begun that it could tell of,
-  /// and puts back those of an earlier run.
+  /// ends the process meanwhile removes the file, since nothing has begun that it could tell of.
   struct Starting : Listed<std::string> {
     Starting(ProcessFaults& process, std::string place)
         : Listed(process, process.starting_, std::move(place)) {}

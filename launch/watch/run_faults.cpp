@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/consecutive.h"
+#include "collectives/agreement.h"
 #include "collectives/call.h"
 #include "collectives/long_wait.h"
 #include "collectives/mesh.h"
@@ -62,16 +63,24 @@ RunFaults::RunFaults(Communicator& ranks, FlightFile file, std::optional<Watchdo
     if (!warning_.empty() && !warning.empty()) warning_ += "; ";
     warning_ += warning;
   };
-  add(flight_warning(file_, ranks, *cpu::open()));
-  if (!watchdog || ranks.size() == 1) return;
-  watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(*watchdog));
-  if (!watchdog_->obstacle().empty()) {
-    add(fmt::format("watchdog: ranks of one host do not watch each other: {}",
-                    watchdog_->obstacle()));
+  const auto begin = [&] {
+    add(flight_warning(file_, ranks, *cpu::open()));
+    if (!watchdog || ranks.size() == 1) return;
+    watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(*watchdog));
+    if (!watchdog_->obstacle().empty()) {
+      add(fmt::format("watchdog: ranks of one host do not watch each other: {}",
+                      watchdog_->obstacle()));
+    }
+    if (ranks.rank() == 0) add(watchdog_->warning());
+    watchdog_->know_thread("host thread", ::gettid());
+    watchdog_->watch();
+  };
+  try {
+    begin();
+  } catch (const AgreedError&) {  // nothing has begun that the file could tell of
+    file_.end_and_remove();
+    throw;
   }
-  if (ranks.rank() == 0) add(watchdog_->warning());
-  watchdog_->know_thread("host thread", ::gettid());
-  watchdog_->watch();
 }
 
 void RunFaults::attach_to(Device& device) {

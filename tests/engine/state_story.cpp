@@ -20,24 +20,26 @@ using plain::kKeptKinds;
 
 using Rescaled = float (*)(float);
 
-/// Writes all states anew, changed: whole tensors, or from their ends on in pieces.
-void rewrite(Engine& engine, Rescaled rescaled, std::int64_t piece) {
+/// Writes all states anew, changed: whole tensors, or from their ends on in pieces, two dozen of a
+/// large one.
+void rewrite(Engine& engine, Rescaled rescaled, bool in_pieces) {
   for (const StateKind kind : kKeptKinds) {
     for (const LogicalTensor& tensor : engine.states().tensors(kind)) {
       std::vector<float> values = plain::read(engine, tensor.name, kind);
       for (float& value : values) value = rescaled(value);
       const View all = View::of(std::span(values));
-      if (piece == 0) {
+      if (!in_pieces) {
         engine.states().write(tensor.name, kind, all);
         continue;
       }
+      const std::int64_t piece = std::max<std::int64_t>(37, all.count() / 23);
       for (std::int64_t end = all.count(); end > 0; end -= std::min(end, piece)) {
         const std::int64_t count = std::min(end, piece);
         engine.states().set(tensor, end - count, all.slice(end - count, count));
       }
     }
   }
-  if (piece > 0) engine.states().publish_parameters();
+  if (in_pieces) engine.states().publish_parameters();
 }
 
 /// What a rank sees.
@@ -63,11 +65,11 @@ std::vector<std::uint64_t> story(plain::Trainer& trainer) {
   look();
   train();
   rewrite(
-      engine, [](float value) { return 0.5F * value; }, 0);
+      engine, [](float value) { return 0.5F * value; }, false);
   look();
   train();
   rewrite(
-      engine, [](float value) { return 0.75F * value; }, 37);
+      engine, [](float value) { return 0.75F * value; }, true);
   look();
   train();
   engine.states().initialise();

@@ -22,10 +22,7 @@ name=calm.sh
 minutes=30 ranks=16 every=20 pause=2
 while [ $# -gt 1 ]; do
   case $1 in
-    --minutes)
-      [[ $2 =~ ^[0-9]{1,4}(\.[0-9]{1,3})?$ ]] || fail "--minutes is '$2', expected a number"
-      minutes=$2
-      ;;
+    --minutes) minutes=$(minutes_of "$1" "$2") || exit 2 ;;
     --ranks) ranks=$(number "$1" "$2") || exit 2 ;;
     --every) every=$(number "$1" "$2") || exit 2 ;;
     *) fail "unknown option '$1'; see the head of this script" ;;

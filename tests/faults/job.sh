@@ -11,6 +11,11 @@ number() {  # flag, value
   echo "$((10#$2))"
 }
 
+minutes_of() {  # flag, value
+  [[ ${2-} =~ ^[0-9]{1,4}(\.[0-9]{1,3})?$ ]] || fail "$1 is '${2-}', expected a number"
+  echo "$2"
+}
+
 # Sets `bin` and `work`; the folder, hosts and what `started` names are gone at the end, after a signal too.
 started=() spaces=() group=""
 begin() {  # folder of programs

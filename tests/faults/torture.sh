@@ -9,7 +9,7 @@
 #   tests/faults/torture.sh --minutes 60 build/bin
 #
 #   FOLDER       of zero_train and zero_prepare
-#   --minutes M  of training without faults that the run is made of, about (10); the reference takes as long
+#   --minutes M  of training without faults that the run is made of, about (10), 0.5 too; the reference takes as long
 #   --seed N     of the faults (1)
 #   --ranks N    ranks of mpirun on this host (8)
 #   --every S    seconds between two faults (15)
@@ -28,7 +28,7 @@ kinds='["kill", "stop", "segv", "throw", "loop", "skip", "resize", "slow", "slow
 while [ $# -gt 1 ]; do
   case $1 in
     --no-goodput) least=0; shift; continue ;;
-    --minutes) minutes=$(number "$1" "$2") || exit 2 ;;
+    --minutes) minutes=$(minutes_of "$1" "$2") || exit 2 ;;
     --seed) seed=$(number "$1" "$2") || exit 2 ;;
     --ranks) ranks=$(number "$1" "$2") || exit 2 ;;
     --every) every=$(number "$1" "$2") || exit 2 ;;

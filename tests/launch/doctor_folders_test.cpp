@@ -61,22 +61,26 @@ TEST(DoctorsFolder, WithFlightFilesTellsItsNewestCheckpointToo) {
   EXPECT_TRUE(json_of(examine(flight)).at("newest_checkpoint").is_null());
 }
 
-// A start that was killed before it had files.
-TEST(DoctorsFolder, WithoutFilesOfItsOwnHasThoseOfAnEarlierRun) {
+TEST(DoctorsFolder, WithFilesOfAStartHasThoseOfAnEarlierRunToo) {
   const Saved saved(2);
   const std::string flight = saved.folder() + "/flight";
-  const std::string earlier = flight + "/previous";
-  std::filesystem::create_directories(earlier);
-  FlightFile::create(earlier + "/" + flight_file_name(0), 0, 1).end();
-  for (const std::string& folder : {saved.folder(), flight, earlier}) {
+  const std::string starting = flight + "/starting";
+  std::filesystem::create_directories(starting);
+  FlightFile::create(starting + "/" + flight_file_name(0), 0, 1, 2).end();
+  for (const std::string& folder : {saved.folder(), flight, starting}) {
     const nlohmann::ordered_json json = json_of(examine(folder));
-    EXPECT_EQ(json.at("folder"), earlier) << folder;
+    EXPECT_EQ(json.at("folder"), starting) << folder;
     EXPECT_EQ(json.at("newest_checkpoint"), 2) << folder;
+    EXPECT_THAT(text_of(examine(folder)), Not(HasSubstr("earlier")));
   }
-  FlightFile::create(flight + "/" + flight_file_name(0), 0, 1).end();
-  const Examination found = examine(saved.folder());
-  EXPECT_EQ(found.folder, flight);
-  EXPECT_THAT(text_of(found), HasSubstr("first step: zero_doctor " + earlier + "\n"));
+  FlightFile::create(flight + "/" + flight_file_name(0), 0, 1, 1).end();
+  for (const std::string& folder : {saved.folder(), flight}) {
+    const Examination found = examine(folder);
+    EXPECT_EQ(found.folder, starting);
+    EXPECT_THAT(text_of(found), HasSubstr("step: zero_doctor " + flight + " --earlier\n"));
+    EXPECT_EQ(examine(folder, true).folder, flight);
+    EXPECT_EQ(examine(folder, true).ranks.at(0).run, 1U);
+  }
 }
 
 TEST(DoctorsFolder, TellsWhenFilesOfARunThatIsOverWereWritten) {

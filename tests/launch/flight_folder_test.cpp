@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,11 +66,20 @@ TEST(FlightFolder, FilesOfOthersStay) {
   const Scratch folder;
   folder.write(flight_file_name(1), "not theirs");
   FlightFile::create(folder.path(flight_file_name(2)), 2, 4, 1).end();
-  const FlightFile lives = FlightFile::create(folder.path(flight_file_name(3)), 3, 4, 1);
+  std::optional lives(FlightFile::create(folder.path(flight_file_name(3)), 3, 4, 1));
   const auto alone = local::single();
-  create_flight_file({folder.path()}, *alone, *cpu::open()).end_and_remove();
+  const auto run = [&] {
+    FlightFile file = create_flight_file({folder.path()}, *alone, *cpu::open());
+    file.phase(1, "forward");
+    file.end_and_remove();
+  };
+  EXPECT_THAT(error_of(run), HasSubstr(flight_file_name(3) + " is the file of a run that goes on"));
+  EXPECT_THAT(folder.names(),
+              UnorderedElementsAre(flight_file_name(1), flight_file_name(2), flight_file_name(3)));
+  lives.reset();
+  run();
   EXPECT_EQ(folder.read(flight_file_name(1)), "not theirs");
-  EXPECT_THAT(folder.names(), UnorderedElementsAre(flight_file_name(1), flight_file_name(3)));
+  EXPECT_THAT(folder.names(), UnorderedElementsAre(flight_file_name(1)));
 }
 
 TEST(FlightFolder, FailsOnAllRanksIfOneCannotHaveItsFile) {

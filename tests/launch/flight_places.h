@@ -32,8 +32,16 @@ class FlightPlaces : public ::testing::Test {
   }
   std::string folder() const { return server_.path("flight"); }
   std::string place(int rank) const { return folder() + "/" + flight_file_name(rank); }
-  FlightFile create(Communicator& ranks, const FlightMemory& memory) const {
+  /// Of a run that starts.
+  FlightFile start(Communicator& ranks, const FlightMemory& memory) const {
     return create_flight_file({folder()}, ranks, *cpu::open(), memory);
+  }
+  /// Of a run in its first step.
+  FlightFile create(Communicator& ranks, const FlightMemory& memory) const {
+    FlightFile file = start(ranks, memory);
+    file.phase(0, "forward");
+    all_meet(ranks);
+    return file;
   }
   FlightFile create_alone(const FlightMemory& memory) const {
     const auto alone = local::single();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 
 namespace zero::testing {
 
@@ -39,7 +40,8 @@ class ClosedMemory {
 
   std::byte* begin_ = nullptr;
   std::int64_t used_ = 0;
-  int open_ = 0;  // number of live Opens, without keys
+  std::map<std::byte*, std::int64_t> taken_;  // bytes, whole pages
+  int open_ = 0;                              // number of live Opens, without keys
 };
 
 }  // namespace zero::testing

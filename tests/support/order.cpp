@@ -71,7 +71,28 @@ void Order::rethrow(int stream) const {
   if (queue(stream).error) std::rethrow_exception(queue(stream).error);
 }
 
+void Order::shut_unless_working() {
+  if (working_ == 0) open_.reset();
+}
+
+void Order::run_work(const Item& item) {
+  if (item.opens == nullptr) {
+    shut_unless_working();
+    return item.work();
+  }
+  if (!open_) open_.emplace(item.opens);
+  ++working_;
+  try {
+    item.work();
+  } catch (...) {
+    --working_;
+    throw;
+  }
+  --working_;
+}
+
 void Order::run_until(int stream, std::int64_t item) {
+  const Call call(*this);
   while (queue(stream).done < item) {
     ZERO_CHECK(!queue(stream).running,
                "test device: work waits for its own stream, which would never end");
@@ -88,6 +109,7 @@ void Order::choose() {
     for (Queue& each : queues_) each.eagerness = kEagerness[random_() % kEagerness.size()];
   }
   choosing_ = true;
+  const Call call(*this);
   while (try_any_from(pick_stream())) {
   }
   choosing_ = false;
@@ -149,8 +171,7 @@ void Order::run_head(int stream) {
   if (!q.error) {
     try {
       if (item.work) {
-        const ClosedMemory::Open open(item.opens);
-        item.work();
+        run_work(item);
       } else {
         item.event.synchronize();
       }

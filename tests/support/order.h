@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -23,7 +24,8 @@ class Order : public std::enable_shared_from_this<Order> {
 
   explicit Order(const StreamOrder& policy);
 
-  /// `opens`: memory that is open only while the work runs; may be null.
+  /// `opens`: memory that is open while the work runs, and shut before the host, or work without
+  /// it, goes on; the same for all work, or null.
   void submit(int stream, std::string_view what, Stream::Work work, ClosedMemory* opens);
   void wait(int stream, const Event& event);
   Event record(int stream);
@@ -57,6 +59,21 @@ class Order : public std::enable_shared_from_this<Order> {
     double waited_seconds = 0;
   };
 
+  /// A call that runs work. Opening and shutting memory takes longer than most work: it stays open
+  /// to the end of the outermost call.
+  class Call {
+   public:
+    explicit Call(Order& order) : order_(order) { ++order_.calls_; }
+    ~Call() {
+      if (--order_.calls_ == 0) order_.shut_unless_working();
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    Order& order_;
+  };
+
   Queue& queue(int stream) { return queues_[static_cast<std::size_t>(stream)]; }
   const Queue& queue(int stream) const { return queues_[static_cast<std::size_t>(stream)]; }
   void rethrow(int stream) const;
@@ -68,6 +85,8 @@ class Order : public std::enable_shared_from_this<Order> {
   bool try_any_from(int first);
   bool eligible(int stream) const;
   void run_head(int stream);
+  void run_work(const Item& item);
+  void shut_unless_working();
   /// Runs the head of `stream`, after the work that it waits for.
   void force_head(int stream);
   bool seeded() const { return policy_.policy == StreamOrder::Policy::seeded; }
@@ -79,6 +98,9 @@ class Order : public std::enable_shared_from_this<Order> {
   std::int64_t choices_ = 0;
   bool choosing_ = false;
   std::array<Queue, kStreams> queues_;
+  int calls_ = 0;    // one within another
+  int working_ = 0;  // work with memory that is open, one within another
+  std::optional<ClosedMemory::Open> open_;
 };
 
 }  // namespace zero::testing
