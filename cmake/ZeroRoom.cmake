@@ -139,6 +139,9 @@ function(zero_test name)
   if(ZERO_SANITIZE)
     set(TEST_TIMEOUT 1500)  # of an eighth of a program's cases, on a machine that is slow
   endif()
+  if(TEST_ONE_CORE AND NOT ZERO_SANITIZE)
+    list(APPEND TEST_SOURCES ${PROJECT_SOURCE_DIR}/tests/support/one_core.cpp)
+  endif()
   add_executable(${name} ${TEST_SOURCES})
   # The standard library before the rooms' archives, of which a member would be linked that happens to have what GoogleTest lacks of it.
   target_link_libraries(${name} PRIVATE zero_flags ${TEST_LINK} GTest::gmock GTest::gtest_main stdc++)
@@ -168,10 +171,10 @@ function(zero_test name)
     return()
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 600 NO_PRETTY_VALUES TEST_PREFIX "${TEST_PREFIX}"
-    PROPERTIES TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} PROCESSOR_AFFINITY ${TEST_ONE_CORE} LABELS "${TEST_LABELS}")
+    PROPERTIES TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} LABELS "${TEST_LABELS}")
   # With ZERO_TEST_PARTS in ctest's environment, that many entries a program: a process a case is a tenth of the time of all tests.
   set(parts ${CMAKE_CURRENT_BINARY_DIR}/${name}_parts.cmake)
-  set(properties "TIMEOUT 3000 PROCESSORS ${TEST_PROCESSORS} PROCESSOR_AFFINITY ${TEST_ONE_CORE} LABELS [==[${TEST_LABELS}]==] SKIP_REGULAR_EXPRESSION \"0 tests from 0 test suites ran\"")
+  set(properties "TIMEOUT 3000 PROCESSORS ${TEST_PROCESSORS} LABELS [==[${TEST_LABELS}]==] SKIP_REGULAR_EXPRESSION \"0 tests from 0 test suites ran\"")
   get_property(cases DIRECTORY PROPERTY TEST_INCLUDE_FILES)
   list(POP_BACK cases last)
   file(GENERATE OUTPUT ${parts} CONTENT "if(NOT DEFINED ENV{ZERO_TEST_PARTS})
