@@ -35,12 +35,8 @@ int main(int argc, char** argv) {
   std::string folder;
   std::string trace;
   bool json = false;
-  bool earlier = false;
   app.add_option("DIR", folder, "the folder of the flight files, or the one that \"flight\" is in")
       ->required();
-  app.add_flag("--earlier", earlier,
-               "pass over a start that has not come to its first step: judge the run before it, "
-               "whose files are kept until then");
   app.add_flag("--json", json, "print everything as one JSON document");
   app.add_option("--trace", trace,
                  "write what the files still hold to this file too, for Perfetto or "
@@ -48,7 +44,7 @@ int main(int argc, char** argv) {
   return zero::run_program(app, argc, argv, {.trouble = zero::exit_status::kTrouble}, [&] {
     zero::Examination found;
     try {
-      found = zero::examine(folder, earlier);
+      found = zero::examine(folder);
     } catch (const zero::Error& error) {
       if (json) print_json({{"error", error.what()}});
       throw;

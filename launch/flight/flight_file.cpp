@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <chrono>
@@ -29,7 +28,8 @@
 namespace zero {
 namespace {
 
-constexpr std::string_view kStart = "start";  // of PhaseListener
+// Of PhaseListener.
+constexpr std::string_view kStart = "start";
 constexpr std::string_view kBetween = "between steps";
 
 void copy_name(flight::Name& to, std::string_view name) {
@@ -178,26 +178,15 @@ void FlightFile::phase(std::int64_t step, std::string_view name) {
   flight::write(header_->phase, number);
   add({.what = flight::what_of(flight::Kind::phase, 0, 0, number), .enqueued = now()});
   has_started_ = has_started_ || name != kStart;
-  if (step >= 0 && name != kBetween) move();
+  if (step >= 0 && name != kBetween && !std::exchange(has_stepped_, true)) come_to_a_step();
 }
 
-const std::string& FlightFile::place() const {
-  const bool moved = std::atomic_ref(const_cast<bool&>(is_moved_)).load();  // NOLINT
-  return moved ? later_ : place_;
-}
-
-void FlightFile::move() noexcept {
-  if (later_.empty() || !std::exchange(may_move_, false)) return;
-  failure_of([this] {
+void FlightFile::come_to_a_step() noexcept {
+  if (!removes_earlier_) return;
+  failure_of([this] {  // what cannot be removed stays
     const files::DiskCall counted;
-    clear_flight_place(later_, option_);
-    if (std::rename(place_.c_str(), later_.c_str()) != 0) return;
-    std::atomic_ref(is_moved_).store(true);
-    if (header_->rank == 0) {
-      const std::string folder = std::filesystem::path(later_).parent_path().string();
-      remove_ended_flights_from(folder, static_cast<int>(header_->world));
-    }
-    remove_empty_folders(place_);
+    note_first_step(place_);
+    remove_runs_beside(place_, LinksElsewhere::stay);
   });
 }
 
@@ -219,7 +208,7 @@ void FlightFile::end() noexcept {
 
 std::string FlightFile::address() const {
   if (path_.empty()) return fmt::format("/proc/{}/fd/{}", ::getpid(), file_.get());
-  return std::filesystem::absolute(path()).string();
+  return std::filesystem::absolute(path_).string();
 }
 
 void FlightFile::link_at(const std::string& place, std::string obstacle) {
@@ -230,34 +219,36 @@ void FlightFile::link_at(const std::string& place, std::string obstacle) {
     throw;
   }
   place_ = place;
-  is_linked_ = true;
   obstacle_ = std::move(obstacle);
 }
 
 std::optional<FlightCopy> FlightFile::copy() const {
-  if (!is_linked_) return std::nullopt;
-  return FlightCopy{.place = place(), .of = address(), .bytes = map_.copy()};
+  if (place_ == path_) return std::nullopt;
+  return FlightCopy{.place = place_, .of = address(), .bytes = map_.copy()};
 }
 
 void FlightFile::end_and_remove() noexcept {
   end();
-  if (has_started_) move();
   struct stat mine {};
   struct stat there {};
   // A later run may have replaced the file.
   const bool is_there = !path_.empty() && ::fstat(file_.get(), &mine) == 0 &&
-                        ::stat(path().c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+                        ::stat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
                         mine.st_ino == there.st_ino;
-  if (is_there) ::unlink(path().c_str());
-  failure_of([&] {
-    if (is_linked_) {
-      const auto link = FlightLink::read(place());
+  if (is_there) ::unlink(path_.c_str());
+  failure_of([&] {  // no memory: the link stays
+    if (place_ != path_) {
+      const auto link = FlightLink::read(place_);
       if (!link || link->path != address()) return;
-      ::unlink(place().c_str());
+      ::unlink(place_.c_str());
     } else if (!is_there) {
       return;
     }
-    remove_empty_folders(place());
+    if (removes_earlier_ && has_started_) {
+      const bool is_first = header_->rank == 0;
+      remove_runs_beside(place_, is_first ? LinksElsewhere::go : LinksElsewhere::stay);
+    }
+    remove_empty_run(std::filesystem::path(place_).parent_path().string());
   });
 }
 

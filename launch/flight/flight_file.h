@@ -35,7 +35,7 @@ struct FlightFileOptions {
 /// a kill. Holds published facts (step, phase, last unit of compute), a ring of records, the names
 /// in use, last words and a stack. Written by the rank's host thread, except where a function says
 /// otherwise, without locks, and without system calls after create() but for the phase that begins
-/// the first step, which may move it. FlightReader reads it.
+/// the first step, which may remove what earlier runs have left. FlightReader reads it.
 class FlightFile {
  public:
   /// The number of a record; 0: none.
@@ -53,17 +53,14 @@ class FlightFile {
   /// removes the file, if the link cannot be written.
   void link_at(const std::string& place, std::string obstacle);
 
-  /// The file, or the link to it, takes `place` when the run's first step begins, or when it ends
-  /// in good order behind "start": in place of what an ended run has left there, and the first
-  /// rank's in that of files of ranks that this run lacks. It stays where it is if it cannot be
-  /// moved.
-  void move_at_first_step(std::string place) { later_ = std::move(place); }
+  /// The run's first step, or a good end behind "start", removes what earlier runs have left beside
+  /// the folder of this one. For the first rank of each host.
+  void remove_earlier_runs() { removes_earlier_ = true; }
 
   /// The open file: N of /proc/PID/fd/N.
   int descriptor() const { return file_.get(); }
-  /// Any thread. Empty: a file in memory.
-  const std::string& path() const { return is_linked_ ? path_ : place(); }
-  const std::string& place() const;  ///< path(), or that of the link; any thread
+  const std::string& path() const { return path_; }    ///< empty: a file in memory
+  const std::string& place() const { return place_; }  ///< path(), or that of the link
   const std::string& obstacle() const { return obstacle_; }
   /// The file's name for other processes of this host.
   std::string address() const;
@@ -134,15 +131,12 @@ class FlightFile {
   /// Returns how many bytes there was room for.
   std::uint32_t put_text(std::uint64_t offset, std::uint32_t room, std::string_view text) noexcept;
   void publish(std::int64_t time) noexcept;
-  void move() noexcept;
+  void come_to_a_step() noexcept;
 
   Descriptor file_;
   MappedFile map_;
   std::string path_;
   std::string place_;
-  bool is_linked_ = false;
-  std::string later_{};    // the place from the first step on; empty: the same
-  bool is_moved_ = false;  // atomic: read by other threads
   std::string obstacle_{};
   std::string option_;
   flight::Sizes sizes_;
@@ -151,7 +145,8 @@ class FlightFile {
   std::unordered_map<std::string, std::uint64_t, Hash, std::equal_to<>> names_{};
   std::uint32_t ranks_used_ = 0;
   std::int64_t step_ = -1;
-  bool may_move_ = true;      // it has not been tried
+  bool removes_earlier_ = false;
+  bool has_stepped_ = false;
   bool has_started_ = false;  // a phase behind "start" has begun
 };
 

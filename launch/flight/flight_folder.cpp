@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -35,12 +36,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Draws a number that two runs hardly share: the first rank's, on every rank. Collective.
-std::uint64_t draw_run(const FlightFolder& folder, Communicator& ranks, Device& device) {
+/// What ranks of a run agree on.
+struct Drawn {
+  std::int64_t time;  ///< of the first rank's host
+  std::uint64_t run;  ///< a number that two runs hardly share
+};
+
+/// The first rank's, on every rank: behind any run in the folder. Collective.
+Drawn draw_run(const FlightFolder& folder, Communicator& ranks, Device& device) {
   std::random_device random;
-  auto run = static_cast<std::int64_t>(std::uint64_t{random()} << 32 | random());
-  host_broadcast(ranks, device, View::of(std::span<std::int64_t>(&run, 1)), 0, {folder.option, {}});
-  return static_cast<std::uint64_t>(run);
+  std::int64_t time = time_of_day();
+  if (const auto runs = run_folders(folder.path); ranks.rank() == 0 && !runs.empty()) {
+    constexpr std::int64_t kMicrosecond = 1'000;  // names have no shorter times
+    const std::string newest = fs::path(runs.front()).filename().string();
+    time = std::max(time, time_of_run_folder(newest) + kMicrosecond);
+  }
+  std::array<std::int64_t, 2> drawn{
+      time, static_cast<std::int64_t>(std::uint64_t{random()} << 32 | random())};
+  host_broadcast(ranks, device, View::of(std::span<std::int64_t>(drawn)), 0, {folder.option, {}});
+  return {drawn[0], static_cast<std::uint64_t>(drawn[1])};
 }
 
 /// Flight files of ended runs stay in memory for so long, for zero_doctor.
@@ -107,37 +121,36 @@ FlightFile create_in_memory(const FlightMemory& memory, const std::string& place
   return std::move(*file);
 }
 
-/// Makes the folder of the file that a start has at `place`, and the one that this is in.
-void make_folders(const std::string& place, const FlightFolder& folder) {
-  const fs::path inner = fs::path(place).parent_path();
+/// Makes the run's own folder and the one that it is in.
+void make_folders(const std::string& of_run, const FlightFolder& folder) {
   std::error_code error;
   fs::create_directories(folder.path, error);
   ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
              folder.option, folder.path, error.message(), folder.without);
+  const bool is_new = fs::create_directory(of_run, error);
+  ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
+             folder.option, of_run, error.message(), folder.without);
   // Whoever may clear the folder may clear that one.
-  if (fs::create_directory(inner, error)) {
-    fs::permissions(inner, fs::status(folder.path, error).permissions(), error);
-  }
-  // A link might have the files of another run removed.
-  ZERO_CHECK(fs::symlink_status(inner, error).type() == fs::file_type::directory,
-             "{}: cannot create the folder {}: {}; remove what is there, or give another folder{}",
-             folder.option, inner.string(), error ? error.message() : "a file or a link is there",
-             folder.without);
+  if (is_new) fs::permissions(of_run, fs::status(folder.path, error).permissions(), error);
 }
 
-/// What an earlier run has left stays until this one's first step, if it may go then at all. A file
-/// of a run that goes on is looked for behind the making of the own one: of two runs that start at
-/// once, one or both are refused.
-void check_places(const FlightFolder& folder, const Communicator& ranks) {
-  check_flight_place(flight_place(folder, ranks.rank()), folder.option);
-  if (ranks.local_rank() != 0) return;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder.path, error)) {
-    const std::string place = entry.path().string();
-    const bool is_flight = is_flight_file_name(entry.path().filename().string());
-    if (is_flight && use_of_flight(place) == FlightUse::goes_on) {
-      check_flight_place(place, folder.option);
+/// Throws if another run goes on in the folder. Behind the making of the own file: of two runs that
+/// start at once, one or both are refused.
+void check_other_runs(const FlightFolder& folder, const std::string& of_run) {
+  for (const std::string& other : run_folders(folder.path)) {
+    if (other == of_run) continue;
+    for (const std::string& place : flight_files_in(other)) {
+      if (use_of_flight(place) == FlightUse::goes_on) check_flight_place(place, folder.option);
     }
+  }
+}
+
+/// Of runs that did not come to a step, the last one's files stay, beside those of a run that did.
+void remove_old_starts(const std::string& folder, const std::string& of_run) {
+  int starts = 0;
+  for (const std::string& other : run_folders(folder)) {
+    if (other >= of_run || has_come_to_a_step(other)) continue;
+    if (++starts > 1) remove_ended_run(other, LinksElsewhere::stay);
   }
 }
 
@@ -161,16 +174,6 @@ bool put(const FlightCopy& copy) {
   }
   if (is_path_in_memory(copy.of)) ::unlink(copy.of.c_str());
   return true;
-}
-
-/// Where the link to the file of a rank of the same run lies: one may have come to its first step,
-/// the other not.
-std::string place_of_peer(const FlightFile& own, const FlightReader& peer) {
-  fs::path folder = fs::path(own.place()).parent_path();
-  if (folder.filename() == kStartingFlights) folder = folder.parent_path();
-  std::string place = (folder / flight_file_name(peer.rank())).string();
-  const auto link = FlightLink::read(place);
-  return link && link->path == peer.path() ? place : starting_place(place);
 }
 
 bool put_all(const std::vector<FlightCopy>& copies) {
@@ -200,37 +203,34 @@ std::string flight_folder(const TrainConfig& config) {
   return log.empty() || !is_file ? "" : log + ".flight";
 }
 
-std::string flight_place(const FlightFolder& folder, int rank) {
-  return folder.path.empty() ? "" : (fs::path(folder.path) / flight_file_name(rank)).string();
-}
-
 FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device,
                               const FlightMemory& memory) {
-  const std::string place = starting_place(flight_place(folder, ranks.rank()));
-  const std::uint64_t run = draw_run(folder, ranks, device);
+  const Drawn drawn = draw_run(folder, ranks, device);
+  const std::string of_run =
+      folder.path.empty() ? "" : (fs::path(folder.path) / run_folder_name(drawn.time, drawn.run));
+  const FlightFileOptions options{.option = folder.option, .without = folder.without};
+  const bool is_first = ranks.local_rank() == 0;
   std::optional<FlightFile> file;
-  const auto create_in_folder = [&] {
-    make_folders(place, folder);
-    file.emplace(files::may_need_server(memory.type_of(folder.path))
-                     ? create_in_memory(memory, place, folder, ranks, run)
-                     : FlightFile::create(place, ranks.rank(), ranks.size(), run,
-                                          {.option = folder.option, .without = folder.without}));
-    file->move_at_first_step(flight_place(folder, ranks.rank()));
-    if (ranks.rank() == 0) {
-      remove_ended_flights_from(fs::path(place).parent_path().string(), ranks.size());
-    }
-    check_places(folder, ranks);
+  const auto create = [&](const std::string& place) {
+    file.emplace(!place.empty() && files::may_need_server(memory.type_of(folder.path))
+                     ? create_in_memory(memory, place, folder, ranks, drawn.run)
+                     : FlightFile::create(place, ranks.rank(), ranks.size(), drawn.run, options));
   };
   try {
     agree(ranks, device, folder.option, [&] {
-      if (!place.empty()) return create_in_folder();
-      file.emplace(FlightFile::create("", ranks.rank(), ranks.size(), run,
-                                      {.option = folder.option, .without = folder.without}));
+      if (of_run.empty()) return create("");
+      make_folders(of_run, folder);
+      create((fs::path(of_run) / flight_file_name(ranks.rank())).string());
+      if (!is_first) return;
+      check_other_runs(folder, of_run);
+      file->remove_earlier_runs();
     });
   } catch (...) {  // another rank has none: nothing has begun that a file could tell of
     if (file) file->end_and_remove();
+    if (!of_run.empty()) remove_empty_run(of_run);
     throw;
   }
+  if (is_first && !of_run.empty()) remove_old_starts(folder.path, of_run);
   return std::move(*file);
 }
 
@@ -265,13 +265,15 @@ void keep_flight_files(const FlightFile& own, const VisibleRanks* peers) noexcep
   try {
     std::vector<FlightCopy> copies;
     if (auto copy = own.copy()) copies.push_back(std::move(*copy));
+    const auto folder = fs::path(own.place()).parent_path();
     const bool linked = !copies.empty() && peers != nullptr;
     for (int i = 0; linked && i < peers->count(); ++i) {
       const FlightReader* const file = peers->file(i);
       if (file == nullptr || i == peers->self() || !peers->ended(i) || peers->read(i).over)
         continue;
-      copies.push_back(
-          {.place = place_of_peer(own, *file), .of = file->path(), .bytes = file->whole()});
+      copies.push_back({.place = (folder / flight_file_name(file->rank())).string(),
+                        .of = file->path(),
+                        .bytes = file->whole()});
     }
     keep_copies(std::move(copies), kForCopies);
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory: the links stay

@@ -36,9 +36,6 @@ struct FlightFolder {
   std::string without = ", or \"none\"";  ///< ends the advice to give another folder
 };
 
-/// The path in the folder of a rank's flight file, or of the link to it; empty if it has none.
-std::string flight_place(const FlightFolder& folder, int rank);
-
 /// Where flight files lie whose own folder may need a server.
 struct FlightMemory {
   std::string folder = "/dev/shm";
@@ -46,13 +43,13 @@ struct FlightMemory {
   std::function<std::int64_t(const std::string&)> type_of = files::type_of_path;
 };
 
-/// Creates this rank's flight file, in kStartingFlights of its folder. It takes its place in the
-/// folder itself when the run comes to its first step (FlightFile::move_at_first_step()): until
-/// then an earlier run's files stay there, whatever becomes of the start. If a page of the folder's
-/// files may wait for a server (files::may_need_server()), the file lies in `memory`, or has no
-/// name where that has no room for it, and its place has a link; the first rank of a host removes
-/// files there that ended a week ago or earlier. Ranks agree on the number of the run, which their
-/// files name. Collective. Throws AgreedError naming the option.
+/// Creates this rank's flight file, in a folder of the run's own (run_folder_name()) in the given
+/// one. What earlier runs have left there, which may tell of a fault, stays until this one comes to
+/// its first step, whatever becomes of its start; of starts that came to no step, the last one's
+/// alone. If a page of the folder's files may wait for a server (files::may_need_server()), the
+/// file lies in `memory`, or has no name where that has no room for it, and its place has a link;
+/// the first rank of a host removes files there that ended a week ago or earlier. Ranks agree on
+/// the number of the run, which their files name. Collective. Throws AgreedError naming the option.
 FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, Device& device,
                               const FlightMemory& memory = {});
 

@@ -3,6 +3,7 @@
 #include "launch/flight/flight_place.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,6 +32,9 @@ namespace {
 constexpr std::string_view kLinkBegin = "ZERO flight link\n";
 constexpr std::string_view kNameInMemory = "zero_flight.";
 constexpr std::string_view kRankInMemory = ".rank_";
+constexpr std::string_view kStepped = "stepped";
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kMicrosecond = 1'000;
 constexpr std::string_view kFlightNameBegin = "rank_";
 constexpr std::string_view kFlightNameEnd = ".flight";
 constexpr std::size_t kLongestLink = 8192;
@@ -101,9 +105,12 @@ std::string run_text(std::uint64_t run) { return fmt::format("{:016x}", run); }
 
 std::string prefix_in_memory() { return fmt::format("{}{}.", kNameInMemory, ::geteuid()); }
 
-/// Removes the file if it is a flight file that nobody writes.
+/// Removes the file if it is a flight file, or half made, that nobody writes.
 void remove_if_ended(const std::string& path, const Descriptor& file) {
-  if (begin_of(file, kFlightMagic.size()) != kFlightMagic || is_locked(file.get())) return;
+  constexpr std::time_t kEver = std::numeric_limits<std::time_t>::min();
+  const bool is_one =
+      begin_of(file, kFlightMagic.size()) == kFlightMagic || is_half_made(file, kEver);
+  if (!is_one || is_locked(file.get())) return;
   ::unlink(path.c_str());
 }
 
@@ -125,6 +132,17 @@ bool may_be_own(const Descriptor& file) {
   const flight::Header header = header_of(file);
   const std::string_view bytes(reinterpret_cast<const char*>(&header), sizeof header);
   return (has_zeros_alone(bytes) || header.process == ::getpid()) && is_locked(file.get());
+}
+
+/// Removes the flight file that this process has open at `place`, or begins to write, with the link
+/// to it; leaves anything else that is there. Returns whether it was there.
+bool remove_own_flight(const std::string& place) {
+  const auto link = FlightLink::read(place);
+  const std::string path = link ? link->path : place;
+  if ((link && !link->is_here()) || !may_be_own(open_there(path, O_RDONLY))) return false;
+  if (!link || is_path_in_memory(path)) ::unlink(path.c_str());
+  if (link) ::unlink(place.c_str());
+  return true;
 }
 
 void check_ended(bool in_use, const std::string& place, std::string_view option) {
@@ -178,10 +196,52 @@ std::string flight_file_at(const std::string& place) {
   return link->path;
 }
 
-std::string starting_place(const std::string& place) {
-  if (place.empty()) return "";
-  const std::filesystem::path path(place);
-  return (path.parent_path() / kStartingFlights / path.filename()).string();
+std::string run_folder_name(std::int64_t time, std::uint64_t run) {
+  return fmt::format("{:%Y%m%dT%H%M%S}.{:06}Z.{}",
+                     fmt::gmtime(static_cast<std::time_t>(time / kSecond)),
+                     time % kSecond / kMicrosecond, run_text(run));
+}
+
+std::int64_t time_of_run_folder(const std::string& name) {
+  std::tm date{};
+  const char* const rest = ::strptime(name.c_str(), "%Y%m%dT%H%M%S.", &date);
+  const auto micro = rest == nullptr
+                         ? std::nullopt
+                         : whole_number(std::string_view(rest).substr(0, 6), 0, 999'999);
+  if (!micro) return 0;
+  return std::int64_t{::timegm(&date)} * kSecond + *micro * kMicrosecond;
+}
+
+bool is_run_folder_name(std::string_view name) {
+  const std::string form = run_folder_name(0, 0);
+  const auto fits = [](char c, char like) {
+    const bool is_digit = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+    return like >= '0' && like <= '9' ? is_digit : c == like;
+  };
+  return std::ranges::equal(name, form, fits);
+}
+
+std::vector<std::string> run_folders(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    // A link might lead to another run's folder.
+    const bool is_own = entry.symlink_status(error).type() == std::filesystem::file_type::directory;
+    if (is_own && is_run_folder_name(entry.path().filename().string())) {
+      found.push_back(entry.path().string());
+    }
+  }
+  std::ranges::sort(found, std::ranges::greater{});
+  return found;
+}
+
+void note_first_step(const std::string& place) {
+  const std::string note = (std::filesystem::path(place).parent_path() / kStepped).string();
+  const Descriptor file(::open(note.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+}
+
+bool has_come_to_a_step(const std::string& run_folder) {
+  return ::access((std::filesystem::path(run_folder) / kStepped).c_str(), F_OK) == 0;
 }
 
 std::string flight_file_name(int rank) {
@@ -190,6 +250,17 @@ std::string flight_file_name(int rank) {
 
 bool is_flight_file_name(std::string_view name) {
   return name.starts_with(kFlightNameBegin) && name.ends_with(kFlightNameEnd);
+}
+
+std::vector<std::string> flight_files_in(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (is_flight_file_name(entry.path().filename().string()))
+      files.push_back(entry.path().string());
+  }
+  std::ranges::sort(files);
+  return files;
 }
 
 std::optional<int> rank_of_flight_file(std::string_view name) {
@@ -270,24 +341,35 @@ bool remove_ended_flight(const std::string& place) {
   return true;
 }
 
-void remove_ended_flights_from(const std::string& folder, int world) {
-  const std::filesystem::path in(folder);
-  while (remove_ended_flight((in / flight_file_name(world)).string())) ++world;
+void remove_ended_run(const std::string& run_folder, LinksElsewhere links) {
+  for (const std::string& place : flight_files_in(run_folder)) {
+    const auto link = FlightLink::read(place);
+    if (links == LinksElsewhere::stay && link && !link->is_here()) continue;
+    if (use_of_flight(place) != FlightUse::goes_on) remove_ended_flight(place);
+  }
+  remove_empty_run(run_folder);
 }
 
-void remove_own_flight(const std::string& place) {
-  const auto link = FlightLink::read(place);
-  const std::string path = link ? link->path : place;
-  if ((link && !link->is_here()) || !may_be_own(open_there(path, O_RDONLY))) return;
-  if (!link || is_path_in_memory(path)) ::unlink(path.c_str());
-  if (link) ::unlink(place.c_str());
-  remove_empty_folders(place);
+void remove_runs_beside(const std::string& place, LinksElsewhere links) {
+  const std::filesystem::path own = std::filesystem::path(place).parent_path();
+  for (const std::string& run : run_folders(own.parent_path().string())) {
+    if (run < own.string()) remove_ended_run(run, links);
+  }
 }
 
-void remove_empty_folders(const std::string& place) {
-  const std::filesystem::path folder = std::filesystem::path(place).parent_path();
-  ::rmdir(folder.c_str());  // fails while files are there
-  if (folder.filename() == kStartingFlights) ::rmdir(folder.parent_path().c_str());
+void remove_own_flights(const std::string& folder, const std::string& name) {
+  for (const std::string& run : run_folders(folder)) {
+    if (remove_own_flight((std::filesystem::path(run) / name).string())) remove_empty_run(run);
+  }
+}
+
+void remove_empty_run(const std::string& run_folder) {
+  if (!flight_files_in(run_folder).empty()) return;
+  const std::filesystem::path path(run_folder);
+  const bool is_of_run = is_run_folder_name(path.filename().string());
+  if (is_of_run) ::unlink((path / kStepped).c_str());
+  ::rmdir(path.c_str());  // fails while anything is there
+  if (is_of_run) ::rmdir(path.parent_path().c_str());
 }
 
 }  // namespace zero

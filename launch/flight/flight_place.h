@@ -6,12 +6,15 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace zero {
 
-// The place of a flight file is where people look for it: "runs/a/flight/rank_00003.flight". The
-// file itself is there, or a link to it: a small text file, since not every file system has
-// symbolic links, that names a flight file in the memory of a host.
+// The place of a flight file is where people look for it:
+// "runs/a/flight/20261201T174512.123456Z.0123456789abcdef/rank_00003.flight", in a folder of its
+// run's own, so that what another run has left stays as it is. The file itself is there, or a link
+// to it: a small text file, since not every file system has symbolic links, that names a flight
+// file in the memory of a host.
 
 /// The option of zero_train that names the folder; other programs have their own.
 inline constexpr std::string_view kFlightFolderOption = "run.flight_folder";
@@ -30,17 +33,28 @@ struct FlightLink {
   bool is_here() const;
 };
 
-/// The folder, in that of a run's flight files, in which they lie until the run comes to its first
-/// step: those of an earlier run, which may tell of a fault, keep their places so long.
-inline constexpr std::string_view kStartingFlights = "starting";
-/// Where the file of `place` lies in a run's start: "runs/a/flight/starting/rank_00003.flight";
-/// empty if `place` is.
-std::string starting_place(const std::string& place);
+/// The name of one run's folder, in that of flight files:
+/// "20261201T174512.123456Z.0123456789abcdef", by the time in nanoseconds since 1970 at which the
+/// run was begun. Their order is that of time.
+std::string run_folder_name(std::int64_t time, std::uint64_t run);
+bool is_run_folder_name(std::string_view name);
+/// The time in such a name; 0 if there is none.
+std::int64_t time_of_run_folder(const std::string& name);
+/// The folders of runs in a folder of flight files, the newest first; none if it cannot be read.
+std::vector<std::string> run_folders(const std::string& folder);
+
+/// Notes, in the folder of its run, that the flight file at `place` is of a run that has come to
+/// its first step.
+void note_first_step(const std::string& place);
+/// Whether the run of the folder has come to its first step, as far as this host can know.
+bool has_come_to_a_step(const std::string& run_folder);
 
 /// "rank_00003.flight"
 std::string flight_file_name(int rank);
 /// Whether a file has such a name.
 bool is_flight_file_name(std::string_view name);
+/// The flight files, and links to flight files, in a folder, by name; none if it cannot be read.
+std::vector<std::string> flight_files_in(const std::string& folder);
 /// The rank in such a name; nothing if it has none.
 std::optional<int> rank_of_flight_file(std::string_view name);
 
@@ -89,15 +103,21 @@ void clear_flight_place(const std::string& place, std::string_view option);
 /// Removes the flight file of a run that has ended, with the link to it; leaves anything else that
 /// is there. False if no file can be opened there.
 bool remove_ended_flight(const std::string& place);
-/// The same in a folder, for the ranks from `world` on, which a run of more ranks has left.
-void remove_ended_flights_from(const std::string& folder, int world);
+/// Which links to the memory of other hosts go with what ended runs have left: a file there cannot
+/// be removed from here, and its own host could not find it.
+enum class LinksElsewhere : std::uint8_t { stay, go };
+/// Removes what an ended run has left in its folder, and the folder once it is empty.
+void remove_ended_run(const std::string& run_folder, LinksElsewhere links);
+/// The same for all runs that were begun before the one whose file is at `place`.
+void remove_runs_beside(const std::string& place, LinksElsewhere links);
 
-/// Removes the flight file that this process has open at `place`, or begins to write, with the link
-/// to it and, once they are empty, its folders; leaves anything else that is there.
-void remove_own_flight(const std::string& place);
+/// Removes the flight files of a name that this process has open in the folders of runs in
+/// `folder`, or begins to write, with the links to them; leaves anything else that is there.
+void remove_own_flights(const std::string& folder, const std::string& name);
 
-/// Removes the folder of `place`, and the one that kStartingFlights is in, if they are empty.
-void remove_empty_folders(const std::string& place);
+/// Removes the folder of a run if no flight files are in it, and then the one that it is in if that
+/// is empty.
+void remove_empty_run(const std::string& run_folder);
 
 /// The path of a copy on its way to `place`.
 inline std::string part_of(const std::string& place) { return place + ".part"; }

@@ -238,8 +238,8 @@ int answer_in(Communicator& world, const GenerateFlags& flags, Interrupts& inter
                       {{"--no-watchdog", flags.watchdog ? "left out" : "given"}});
     const FlightFolder folder{
         .path = flags.flight_folder, .option = "--flight-folder", .without = ""};
-    std::optional<ProcessFaults::Starting> starting(
-        std::in_place, process, starting_place(flight_place(folder, world.rank())));
+    std::optional<ProcessFaults::Starting> starting(std::in_place, process, folder.path,
+                                                    world.rank());
     FlightFile file = create_flight_file(folder, world, *cpu::open());
     std::optional<WatchdogOptions> watchdog;
     if (flags.watchdog) watchdog = process.watchdog(flags.hang_timeout);

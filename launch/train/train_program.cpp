@@ -227,8 +227,8 @@ class Run {
     std::unique_ptr<FaultInjector> injector;
     agree(communicator_, *cpu::open(), "run.faults",
           [&] { injector = make_fault_injector(config, communicator_); });
-    std::optional<ProcessFaults::Starting> starting(
-        std::in_place, process_.faults, starting_place(flight_place(folder, communicator_.rank())));
+    std::optional<ProcessFaults::Starting> starting(std::in_place, process_.faults, folder.path,
+                                                    communicator_.rank());
     FlightFile file = create_flight_file(folder, communicator_, *cpu::open());
     process_.progress.flights_in(folder.path);
     std::optional<WatchdogOptions> watchdog;

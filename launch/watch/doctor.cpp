@@ -35,57 +35,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> files_in(const fs::path& folder) {
-  std::vector<std::string> files;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (is_flight_file_name(entry.path().filename().string()))
-      files.push_back(entry.path().string());
-  }
-  ZERO_CHECK(!error, "{}: cannot be read: {}; give the folder of a run's flight files",
-             folder.string(), error.message());
-  std::ranges::sort(files);
-  return files;
-}
-
-/// Whether the places are of one run, as far as it can be told.
-bool are_of_one_run(const std::string& place, const std::string& other) {
-  const std::string run = run_of_flight(place);
-  return !run.empty() && run == run_of_flight(other);
-}
-
 /// Flight files of one run.
 struct FoundFiles {
-  std::string folder;  ///< in which they, or most of them, are
+  std::string folder;
   std::vector<std::string> files{};
-  std::string earlier{};  ///< the folder of an earlier run's files; empty: none, or these are
+  std::string earlier{};  ///< the folder of an earlier run's files; empty: none
 };
 
-/// Those of the last run in the folder, which may not have come to its first step, or then have
-/// begun to move them; `earlier`: those that have come to one.
-FoundFiles find_in(const std::string& folder, bool earlier) {
-  FoundFiles found{.folder = folder, .files = files_in(folder)};
-  const fs::path start = fs::path(folder) / kStartingFlights;
-  std::error_code error;
-  if (earlier || !fs::is_directory(start, error)) return found;
-  std::vector<std::string> starting = files_in(start);
-  if (starting.empty()) return found;
-  const std::string first = starting.front();
-  const auto of_others = std::ranges::partition(
-      found.files, [&](const std::string& place) { return are_of_one_run(place, first); });
-  if (!of_others.empty()) found.earlier = folder;
-  starting.insert(starting.end(), found.files.begin(), of_others.begin());
-  return {.folder = start.string(), .files = std::move(starting), .earlier = found.earlier};
+/// Those of the newest run in the folder; without any, those in the folder itself. Of earlier runs
+/// one that came to a step tells more.
+FoundFiles find_in(const std::string& folder) {
+  FoundFiles found{.folder = folder};
+  for (const std::string& run : run_folders(folder)) {
+    std::vector<std::string> files = flight_files_in(run);
+    if (files.empty()) continue;
+    if (found.files.empty()) {
+      found = {.folder = run, .files = std::move(files)};
+    } else if (found.earlier.empty() || has_come_to_a_step(run)) {
+      found.earlier = run;
+      if (has_come_to_a_step(run)) break;
+    }
+  }
+  if (found.files.empty()) found.files = flight_files_in(folder);
+  return found;
 }
 
 /// The same, or those of kFlightInCheckpoints in it, as people may name a checkpoint folder.
-FoundFiles find_files(const std::string& folder, bool earlier) {
-  FoundFiles found = find_in(folder, earlier);
-  const fs::path inner = fs::path(folder) / kFlightInCheckpoints;
+FoundFiles find_files(const std::string& folder) {
   std::error_code error;
-  if (!found.files.empty() || !fs::is_directory(inner, error)) return found;
-  FoundFiles of_inner = find_in(inner.string(), earlier);
-  return of_inner.files.empty() ? found : of_inner;
+  static_cast<void>(fs::directory_iterator(folder, error));
+  ZERO_CHECK(!error, "{}: cannot be read: {}; give the folder of a run's flight files", folder,
+             error.message());
+  FoundFiles found = find_in(folder);
+  if (!found.files.empty()) return found;
+  FoundFiles inner = find_in((fs::path(folder) / kFlightInCheckpoints).string());
+  return inner.files.empty() ? found : inner;
 }
 
 /// Whether the process that created the file still has it open, on this host.
@@ -119,10 +103,11 @@ std::vector<int> read_files(const std::vector<std::string>& paths, Examination& 
 /// kFlightInCheckpoints is in.
 std::optional<std::int64_t> newest_checkpoint(const std::string& folder) {
   fs::path checkpoints = (fs::path(folder) / "").parent_path();
-  for (const std::string_view inner : {kStartingFlights, kFlightInCheckpoints}) {
-    if (checkpoints.filename() != inner) continue;
-    checkpoints = checkpoints.has_parent_path() ? checkpoints.parent_path() : ".";
-  }
+  const auto leave_if = [&](bool is_inner) {
+    if (is_inner) checkpoints = checkpoints.has_parent_path() ? checkpoints.parent_path() : ".";
+  };
+  leave_if(is_run_folder_name(checkpoints.filename().string()));
+  leave_if(checkpoints.filename() == kFlightInCheckpoints);
   std::vector<FoundCheckpoint> all;
   // Whatever is wrong with the checkpoints, the flight files can be read.
   failure_of([&] { all = find_checkpoints(files::disk(), checkpoints.string()); });
@@ -137,7 +122,7 @@ std::vector<std::string> folders_with_files(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string inner = entry.path().string();
     failure_of([&] {  // of one that is no folder, or may not be read
-      if (!find_files(inner, false).files.empty()) found.push_back(inner);
+      if (!find_files(inner).files.empty()) found.push_back(inner);
     });
   }
   std::ranges::sort(found);
@@ -246,8 +231,8 @@ bool Examination::ended_well() const {
   });
 }
 
-Examination examine(const std::string& folder, bool earlier) {
-  const FoundFiles places = find_files(folder, earlier);
+Examination examine(const std::string& folder) {
+  const FoundFiles places = find_files(folder);
   const std::vector<std::string>& paths = places.files;
   Examination found{.folder = places.folder, .earlier = places.earlier};
   found.newest_checkpoint = newest_checkpoint(found.folder);

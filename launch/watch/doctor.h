@@ -19,7 +19,7 @@ struct Examination {
   std::vector<FlightState> ranks{};     ///< by rank; times on one clock
   std::vector<int> not_begun{};         ///< ranks whose files are half made, ascending
   std::vector<int> missing{};           ///< other ranks of the run without a file that can be read
-  std::string earlier{};                ///< folder of an earlier run's files too; empty: none
+  std::string earlier{};                ///< folder of an earlier run's files; empty: none
   std::vector<std::string> problems{};  ///< files that cannot be read, with the reason
   std::optional<std::int64_t> newest_checkpoint{};  ///< its step, if a complete one is here
   std::int64_t written = 0;  ///< when one of `ranks` last wrote: nanoseconds since 1970
@@ -35,14 +35,13 @@ struct Examination {
   bool ended_well() const;
 };
 
-/// Reads the flight files of the last run in `folder`, or in "flight" in it, and judges them: those
-/// of a start that has not come to its first step (kStartingFlights), if there are any and not
-/// `earlier`, or those that lie in the folder itself. A wait is a hang after 3 s and 5 mean steps,
-/// and no rank without a file is blamed. If all files are half made there are no `ranks`, and no
-/// fault. Throws zero::Error naming the folder or file if the folder is not there, if it has
-/// neither a flight file that can be read nor, without any, a complete checkpoint, or if its files
-/// are of several runs.
-Examination examine(const std::string& folder, bool earlier = false);
+/// Reads the flight files of the newest run in `folder`, or in "flight" in it, or those that lie in
+/// the folder itself, and judges them. A wait is a hang after 3 s and 5 mean steps, and no rank
+/// without a file is blamed. If all files are half made there are no `ranks`, and no fault. Throws
+/// zero::Error naming the folder or file if the folder is not there, if it has neither a flight
+/// file that can be read nor, without any, a complete checkpoint, or if its files are of several
+/// runs.
+Examination examine(const std::string& folder);
 
 /// All that the files hold, for write_flight_trace(): some MiB a rank.
 std::vector<FlightRing> rings_of(const Examination& examination);

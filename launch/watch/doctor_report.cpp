@@ -66,8 +66,7 @@ std::string not_begun_text(const Examination& examination) {
 std::string earlier_text(const std::string& folder) {
   if (folder.empty()) return "";
   return fmt::format(
-      "files of an earlier run, kept until a later one comes to its first step: zero_doctor {} "
-      "--earlier\n",
+      "files of an earlier run, kept until a later one comes to its first step: zero_doctor {}\n",
       folder);
 }
 

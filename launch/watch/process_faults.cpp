@@ -97,8 +97,8 @@ void ProcessFaults::end_by(int signal, const std::function<void()>& tell) {
   keep_files();
   if (!first) std::this_thread::sleep_for(kForReader);
   const std::scoped_lock lock(mutex_);
-  for (const std::string& place : starting_) {
-    if (!place.empty()) remove_own_flight(place);
+  for (const auto& [folder, rank] : starting_) {
+    if (!folder.empty()) remove_own_flights(folder, flight_file_name(rank));
   }
 }
 

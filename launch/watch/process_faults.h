@@ -52,11 +52,12 @@ class ProcessFaults {
     Joined(ProcessFaults& process, RunFaults& rank) : Listed(process, process.ranks_, &rank) {}
   };
 
-  /// Before a rank of this process makes its flight file, at `place`, until it joins: a signal that
-  /// ends the process meanwhile removes the file, since nothing has begun that it could tell of.
-  struct Starting : Listed<std::string> {
-    Starting(ProcessFaults& process, std::string place)
-        : Listed(process, process.starting_, std::move(place)) {}
+  /// Before a rank of this process makes its flight file in a run's folder in `folder`, until it
+  /// joins: a signal that ends the process meanwhile removes the file, since nothing has begun that
+  /// it could tell of. An empty folder: the file is in memory alone.
+  struct Starting : Listed<std::pair<std::string, int>> {
+    Starting(ProcessFaults& process, std::string folder, int rank)
+        : Listed(process, process.starting_, {std::move(folder), rank}) {}
   };
 
   /// For the watchdogs of this process, which tell on standard error and end it with the status of
@@ -99,7 +100,7 @@ class ProcessFaults {
   std::atomic<bool> ends_{false};  // by a signal
   mutable std::mutex mutex_;
   std::vector<RunFaults*> ranks_{};
-  std::vector<std::string> starting_{};  // places of their flight files
+  std::vector<std::pair<std::string, int>> starting_{};  // folders of flight files, and ranks
 };
 
 }  // namespace zero

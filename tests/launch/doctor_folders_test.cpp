@@ -61,26 +61,36 @@ TEST(DoctorsFolder, WithFlightFilesTellsItsNewestCheckpointToo) {
   EXPECT_TRUE(json_of(examine(flight)).at("newest_checkpoint").is_null());
 }
 
-TEST(DoctorsFolder, WithFilesOfAStartHasThoseOfAnEarlierRunToo) {
+TEST(DoctorsFolder, OfSeveralRunsIsJudgedByTheNewest) {
   const Saved saved(2);
   const std::string flight = saved.folder() + "/flight";
-  const std::string starting = flight + "/starting";
-  std::filesystem::create_directories(starting);
-  FlightFile::create(starting + "/" + flight_file_name(0), 0, 1, 2).end();
-  for (const std::string& folder : {saved.folder(), flight, starting}) {
-    const nlohmann::ordered_json json = json_of(examine(folder));
-    EXPECT_EQ(json.at("folder"), starting) << folder;
-    EXPECT_EQ(json.at("newest_checkpoint"), 2) << folder;
-    EXPECT_THAT(text_of(examine(folder)), Not(HasSubstr("earlier")));
+  const auto run_at = [&](std::int64_t time) {
+    const std::string folder =
+        flight + "/" + run_folder_name(time, static_cast<std::uint64_t>(time));
+    std::filesystem::create_directories(folder);
+    const std::string place = folder + "/" + flight_file_name(0);
+    FlightFile::create(place, 0, 1, static_cast<std::uint64_t>(time)).end();
+    if (time == 1'000) note_first_step(place);
+    return folder;
+  };
+  const std::string crash = run_at(1'000);
+  for (const std::string& folder : {saved.folder(), flight, crash, crash + "/"}) {
+    const Examination found = examine(folder);
+    EXPECT_EQ(found.ranks.at(0).run, 1'000U) << folder;
+    EXPECT_EQ(found.newest_checkpoint, 2) << folder;
+    EXPECT_THAT(text_of(found), Not(HasSubstr("earlier"))) << folder;
   }
-  FlightFile::create(flight + "/" + flight_file_name(0), 0, 1, 1).end();
+  const std::string start = run_at(2'000);
+  EXPECT_THAT(text_of(examine(flight)), HasSubstr("first step: zero_doctor " + crash + "\n"));
+  const std::string last = run_at(3'000);
+  std::filesystem::create_directory(flight + "/" + run_folder_name(4'000, 0));
   for (const std::string& folder : {saved.folder(), flight}) {
     const Examination found = examine(folder);
-    EXPECT_EQ(found.folder, starting);
-    EXPECT_THAT(text_of(found), HasSubstr("step: zero_doctor " + flight + " --earlier\n"));
-    EXPECT_EQ(examine(folder, true).folder, flight);
-    EXPECT_EQ(examine(folder, true).ranks.at(0).run, 1U);
+    EXPECT_EQ(found.folder, last);
+    EXPECT_EQ(found.earlier, crash) << "and not the start between";
   }
+  std::filesystem::remove_all(crash);
+  EXPECT_EQ(examine(flight).earlier, start);
 }
 
 TEST(DoctorsFolder, TellsWhenFilesOfARunThatIsOverWereWritten) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -62,6 +63,7 @@ TEST_F(FlightCopies, ACopyReplacesTheLinkAndWhatItNamed) {
 TEST_F(FlightCopies, ASurvivorCopiesWhatADeadRankLeft) {
   const auto copied = [&](bool ended, bool over) {
     bool copied = false;
+    const std::size_t before = memory_.names().size();
     local::run(2, [&](Communicator& ranks) {
       FlightFile file = create(ranks, memory_on());
       if (ranks.rank() == 1 && over) file.end();
@@ -74,7 +76,7 @@ TEST_F(FlightCopies, ASurvivorCopiesWhatADeadRankLeft) {
         keep_flight_files(file, &peers);
         EXPECT_EQ(flight_file_at(place(0)), place(0)) << "its own too";
         copied = !FlightLink::read(place(1));
-        EXPECT_THAT(memory_.names(), SizeIs(copied ? 0 : 1));
+        EXPECT_THAT(memory_.names(), SizeIs(before + (copied ? 0 : 1)));
         EXPECT_THAT(examine(folder()).ranks, SizeIs(2));
       }
       all_meet(ranks);
@@ -148,11 +150,11 @@ TEST_F(FlightCopies, ASignalRemovesTheFilesOfRanksThatHaveNotBegun) {
   for (const bool linked : {false, true}) {
     ProcessFaults process("zero_train", 0);
     local::run(2, [&](Communicator& ranks) {
-      const ProcessFaults::Starting starting(process, place(ranks.rank()));
-      std::filesystem::create_directories(folder());
-      FlightFile file = linked
-                            ? create(ranks, memory_on())
-                            : FlightFile::create(place(ranks.rank()), ranks.rank(), ranks.size());
+      const ProcessFaults::Starting starting(process, folder(), ranks.rank());
+      FlightFile file =
+          linked ? create(ranks, memory_on())
+                 : FlightFile::create(earlier_run() + "/" + flight_file_name(ranks.rank()),
+                                      ranks.rank(), ranks.size());
       all_meet(ranks);
       EXPECT_TRUE(process.any());
       if (ranks.rank() == 0) process.end_by(SIGINT, [] {});
@@ -164,16 +166,16 @@ TEST_F(FlightCopies, ASignalRemovesTheFilesOfRanksThatHaveNotBegun) {
   }
 }
 
-// Of an earlier run, which this one has not replaced yet.
+// Of an earlier run.
 TEST_F(FlightCopies, ASignalLeavesTheFilesOfOthers) {
   ProcessFaults process("zero_train", 0);
-  std::filesystem::create_directories(folder());
-  FlightFile::create(place(0), 0, 1).end();
-  const ProcessFaults::Starting first(process, place(0));
-  const ProcessFaults::Starting none(process, place(1));
-  const ProcessFaults::Starting in_memory_alone(process, "");
+  const std::string place = earlier_run() + "/" + flight_file_name(0);
+  FlightFile::create(place, 0, 1).end();
+  const ProcessFaults::Starting first(process, folder(), 0);
+  const ProcessFaults::Starting none(process, folder(), 1);
+  const ProcessFaults::Starting in_memory_alone(process, "", 0);
   process.end_by(SIGINT, [] {});
-  EXPECT_TRUE(std::filesystem::exists(place(0)));
+  EXPECT_TRUE(std::filesystem::exists(place));
 }
 
 // Its message ends the process, with the other ranks' threads.

@@ -8,7 +8,9 @@
 
 #include <csignal>
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "collectives/backends.h"
 #include "launch/flight/flight_folder.h"
@@ -31,17 +33,19 @@ class FlightPlaces : public ::testing::Test {
             }};
   }
   std::string folder() const { return server_.path("flight"); }
-  std::string place(int rank) const { return folder() + "/" + flight_file_name(rank); }
-  /// Of a run that starts.
-  FlightFile start(Communicator& ranks, const FlightMemory& memory) const {
-    return create_flight_file({folder()}, ranks, *cpu::open(), memory);
+  /// Of the newest run.
+  std::string place(int rank) const {
+    const std::vector<std::string> runs = run_folders(folder());
+    return (runs.empty() ? folder() : runs.front()) + "/" + flight_file_name(rank);
   }
-  /// Of a run in its first step.
+  /// A folder of an earlier run, made anew.
+  std::string earlier_run() const {
+    const std::string made = folder() + "/" + run_folder_name(1, 1);
+    std::filesystem::create_directories(made);
+    return made;
+  }
   FlightFile create(Communicator& ranks, const FlightMemory& memory) const {
-    FlightFile file = start(ranks, memory);
-    file.phase(0, "forward");
-    all_meet(ranks);
-    return file;
+    return create_flight_file({folder()}, ranks, *cpu::open(), memory);
   }
   FlightFile create_alone(const FlightMemory& memory) const {
     const auto alone = local::single();

@@ -169,9 +169,11 @@ TEST_F(FlightPlaces, OfARunThatGoesOnAreRefused) {
     FlightMemory memory = memory_on();
     if (!named) memory.folder = "/none";
     const FlightFile file = create_alone(memory);
+    const std::vector<std::string> runs = run_folders(folder());
     EXPECT_THAT(error_of([&] { create_alone(memory_on()); }),
-                HasSubstr(place(0) + " is the file of a run that goes on"))
+                HasSubstr(file.place() + " is the file of a run that goes on"))
         << named;
+    EXPECT_EQ(run_folders(folder()), runs);
   }
 }
 
@@ -191,36 +193,34 @@ TEST_F(FlightPlaces, ALinkNamesTheHostWhereTheFileIs) {
   for (const char* const text : {"", "[1]", "{\"path\": 3}", "{\"pa"}) {
     write_bytes(place(0), "ZERO flight link\n" + std::string(text));
     EXPECT_FALSE(FlightLink::read(place(0))) << text;
-    EXPECT_THAT(error_of([&] { create_alone(memory_on()); }),
-                HasSubstr("exists and is no flight file"));
   }
 }
 
 TEST_F(FlightPlaces, NoLinkHasAnotherFileRemoved) {
-  std::filesystem::create_directory(folder());
   const std::string notes = server_.write("notes", "mine");
   FlightFile::create(server_.path("other.flight"), 0, 1).end();
   for (const std::string& path : {notes, server_.path("other.flight")}) {
-    FlightLink{.path = path, .host = host_name(), .boot = boot_id()}.write(place(0));
+    const std::string place = earlier_run() + "/" + flight_file_name(0);
+    FlightLink{.path = path, .host = host_name(), .boot = boot_id()}.write(place);
     const Descriptor used(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     ASSERT_EQ(lock_file(used.get()), 0);
     run_well();  // whoever locks what is no flight file's memory
     EXPECT_TRUE(std::filesystem::exists(path)) << path;
-    std::filesystem::create_directory(folder());
+    EXPECT_FALSE(FlightLink::read(place)) << path;
   }
 }
 
 TEST_F(FlightPlaces, ARankThatHasNoneLeavesNoneOfTheOthers) {
-  std::filesystem::create_directory(folder());
-  write_bytes(place(1), "mine");
+  write_bytes(server_.path("file"), "mine");
   for (const std::int64_t type : {std::int64_t{NFS_SUPER_MAGIC}, std::int64_t{EXT4_SUPER_MAGIC}}) {
     local::run(2, [&](Communicator& ranks) {
-      EXPECT_THAT(error_of([&] { create(ranks, memory_on(type)); }),
-                  HasSubstr("exists and is no flight file"));
+      const std::string where = ranks.rank() == 0 ? folder() : server_.path("file");
+      EXPECT_THAT(
+          error_of([&] { create_flight_file({where}, ranks, *cpu::open(), memory_on(type)); }),
+          HasSubstr("cannot create the folder " + server_.path("file")));
     });
     EXPECT_THAT(memory_.names(), IsEmpty());
-    EXPECT_FALSE(std::filesystem::exists(place(0))) << type;
-    EXPECT_TRUE(std::filesystem::exists(place(1)));
+    EXPECT_FALSE(std::filesystem::exists(folder())) << type;
   }
 }
 
