@@ -23,6 +23,7 @@
 #include "base/host.h"
 #include "base/nanoseconds.h"
 #include "collectives/agreement.h"
+#include "launch/flight/run_folders.h"
 #include "launch/process/open_files.h"
 
 namespace zero {

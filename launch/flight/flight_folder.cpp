@@ -28,6 +28,7 @@
 #include "launch/config/train_config.h"
 #include "launch/flight/flight_place.h"
 #include "launch/flight/flight_reader.h"
+#include "launch/flight/run_folders.h"
 #include "launch/flight/visible_ranks.h"
 #include "launch/process/open_files.h"
 
@@ -96,7 +97,6 @@ void remove_old_files(const std::string& memory) {
 FlightFile create_in_memory(const FlightMemory& memory, const std::string& place,
                             const FlightFolder& folder, const Communicator& ranks,
                             std::uint64_t run) {
-  clear_flight_place(place, folder.option);
   const int rank = ranks.rank();
   std::optional<FlightFile> file;
   const auto create_with_name = [&] {

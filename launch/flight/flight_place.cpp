@@ -3,7 +3,6 @@
 #include "launch/flight/flight_place.h"
 
 #include <fcntl.h>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,9 +31,6 @@ namespace {
 constexpr std::string_view kLinkBegin = "ZERO flight link\n";
 constexpr std::string_view kNameInMemory = "zero_flight.";
 constexpr std::string_view kRankInMemory = ".rank_";
-constexpr std::string_view kStepped = "stepped";
-constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kMicrosecond = 1'000;
 constexpr std::string_view kFlightNameBegin = "rank_";
 constexpr std::string_view kFlightNameEnd = ".flight";
 constexpr std::size_t kLongestLink = 8192;
@@ -134,17 +130,6 @@ bool may_be_own(const Descriptor& file) {
   return (has_zeros_alone(bytes) || header.process == ::getpid()) && is_locked(file.get());
 }
 
-/// Removes the flight file that this process has open at `place`, or begins to write, with the link
-/// to it; leaves anything else that is there. Returns whether it was there.
-bool remove_own_flight(const std::string& place) {
-  const auto link = FlightLink::read(place);
-  const std::string path = link ? link->path : place;
-  if ((link && !link->is_here()) || !may_be_own(open_there(path, O_RDONLY))) return false;
-  if (!link || is_path_in_memory(path)) ::unlink(path.c_str());
-  if (link) ::unlink(place.c_str());
-  return true;
-}
-
 void check_ended(bool in_use, const std::string& place, std::string_view option) {
   ZERO_CHECK(!in_use,
              "{}: {} is the file of a run that goes on; end that run or wait for its end, or give "
@@ -196,54 +181,6 @@ std::string flight_file_at(const std::string& place) {
   return link->path;
 }
 
-std::string run_folder_name(std::int64_t time, std::uint64_t run) {
-  return fmt::format("{:%Y%m%dT%H%M%S}.{:06}Z.{}",
-                     fmt::gmtime(static_cast<std::time_t>(time / kSecond)),
-                     time % kSecond / kMicrosecond, run_text(run));
-}
-
-std::int64_t time_of_run_folder(const std::string& name) {
-  std::tm date{};
-  const char* const rest = ::strptime(name.c_str(), "%Y%m%dT%H%M%S.", &date);
-  const auto micro = rest == nullptr
-                         ? std::nullopt
-                         : whole_number(std::string_view(rest).substr(0, 6), 0, 999'999);
-  if (!micro) return 0;
-  return std::int64_t{::timegm(&date)} * kSecond + *micro * kMicrosecond;
-}
-
-bool is_run_folder_name(std::string_view name) {
-  const std::string form = run_folder_name(0, 0);
-  const auto fits = [](char c, char like) {
-    const bool is_digit = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-    return like >= '0' && like <= '9' ? is_digit : c == like;
-  };
-  return std::ranges::equal(name, form, fits);
-}
-
-std::vector<std::string> run_folders(const std::string& folder) {
-  std::vector<std::string> found;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    // A link might lead to another run's folder.
-    const bool is_own = entry.symlink_status(error).type() == std::filesystem::file_type::directory;
-    if (is_own && is_run_folder_name(entry.path().filename().string())) {
-      found.push_back(entry.path().string());
-    }
-  }
-  std::ranges::sort(found, std::ranges::greater{});
-  return found;
-}
-
-void note_first_step(const std::string& place) {
-  const std::string note = (std::filesystem::path(place).parent_path() / kStepped).string();
-  const Descriptor file(::open(note.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
-}
-
-bool has_come_to_a_step(const std::string& run_folder) {
-  return ::access((std::filesystem::path(run_folder) / kStepped).c_str(), F_OK) == 0;
-}
-
 std::string flight_file_name(int rank) {
   return fmt::format("{}{:05}{}", kFlightNameBegin, rank, kFlightNameEnd);
 }
@@ -255,9 +192,9 @@ bool is_flight_file_name(std::string_view name) {
 std::vector<std::string> flight_files_in(const std::string& folder) {
   std::vector<std::string> files;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (is_flight_file_name(entry.path().filename().string()))
-      files.push_back(entry.path().string());
+  for (std::filesystem::directory_iterator at(folder, error);
+       !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    if (is_flight_file_name(at->path().filename().string())) files.push_back(at->path().string());
   }
   std::ranges::sort(files);
   return files;
@@ -278,20 +215,6 @@ FlightUse use_of_flight(const std::string& place) {
   if (is_in_use(place)) return FlightUse::goes_on;
   const std::string begin = begin_of(open_there(place, O_RDONLY), kFlightMagic.size());
   return begin == kFlightMagic ? FlightUse::ended : FlightUse::none;
-}
-
-std::string run_of_flight(const std::string& place) {
-  const auto link = FlightLink::read(place);
-  if (!link) {
-    const flight::Header header = header_of(open_there(place, O_RDONLY));
-    return header.magic == flight::kMagic ? run_text(header.run) : "";
-  }
-  // The name has it, on other hosts too: "zero_flight.1000.0123456789abcdef.rank_00003".
-  const std::string name = std::filesystem::path(link->path).filename().string();
-  const std::size_t end = name.rfind(kRankInMemory);
-  const std::size_t digits = run_text(0).size();
-  const bool has_run = name.starts_with(kNameInMemory) && end != std::string::npos && end >= digits;
-  return has_run ? name.substr(end - digits, digits) : "";
 }
 
 bool is_half_made(const std::string& path) {
@@ -341,35 +264,13 @@ bool remove_ended_flight(const std::string& place) {
   return true;
 }
 
-void remove_ended_run(const std::string& run_folder, LinksElsewhere links) {
-  for (const std::string& place : flight_files_in(run_folder)) {
-    const auto link = FlightLink::read(place);
-    if (links == LinksElsewhere::stay && link && !link->is_here()) continue;
-    if (use_of_flight(place) != FlightUse::goes_on) remove_ended_flight(place);
-  }
-  remove_empty_run(run_folder);
-}
-
-void remove_runs_beside(const std::string& place, LinksElsewhere links) {
-  const std::filesystem::path own = std::filesystem::path(place).parent_path();
-  for (const std::string& run : run_folders(own.parent_path().string())) {
-    if (run < own.string()) remove_ended_run(run, links);
-  }
-}
-
-void remove_own_flights(const std::string& folder, const std::string& name) {
-  for (const std::string& run : run_folders(folder)) {
-    if (remove_own_flight((std::filesystem::path(run) / name).string())) remove_empty_run(run);
-  }
-}
-
-void remove_empty_run(const std::string& run_folder) {
-  if (!flight_files_in(run_folder).empty()) return;
-  const std::filesystem::path path(run_folder);
-  const bool is_of_run = is_run_folder_name(path.filename().string());
-  if (is_of_run) ::unlink((path / kStepped).c_str());
-  ::rmdir(path.c_str());  // fails while anything is there
-  if (is_of_run) ::rmdir(path.parent_path().c_str());
+bool remove_own_flight(const std::string& place) {
+  const auto link = FlightLink::read(place);
+  const std::string path = link ? link->path : place;
+  if ((link && !link->is_here()) || !may_be_own(open_there(path, O_RDONLY))) return false;
+  if (!link || is_path_in_memory(path)) ::unlink(path.c_str());
+  if (link) ::unlink(place.c_str());
+  return true;
 }
 
 }  // namespace zero

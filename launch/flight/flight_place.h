@@ -33,22 +33,6 @@ struct FlightLink {
   bool is_here() const;
 };
 
-/// The name of one run's folder, in that of flight files:
-/// "20261201T174512.123456Z.0123456789abcdef", by the time in nanoseconds since 1970 at which the
-/// run was begun. Their order is that of time.
-std::string run_folder_name(std::int64_t time, std::uint64_t run);
-bool is_run_folder_name(std::string_view name);
-/// The time in such a name; 0 if there is none.
-std::int64_t time_of_run_folder(const std::string& name);
-/// The folders of runs in a folder of flight files, the newest first; none if it cannot be read.
-std::vector<std::string> run_folders(const std::string& folder);
-
-/// Notes, in the folder of its run, that the flight file at `place` is of a run that has come to
-/// its first step.
-void note_first_step(const std::string& place);
-/// Whether the run of the folder has come to its first step, as far as this host can know.
-bool has_come_to_a_step(const std::string& run_folder);
-
 /// "rank_00003.flight"
 std::string flight_file_name(int rank);
 /// Whether a file has such a name.
@@ -82,10 +66,6 @@ enum class FlightUse : std::uint8_t {
 };
 FlightUse use_of_flight(const std::string& place);
 
-/// The number of the run whose flight file, or link to one, is at `place`: "0123456789abcdef".
-/// Empty if it cannot be told, as of a link to a file without a name.
-std::string run_of_flight(const std::string& place);
-
 /// "/dev/shm/zero_flight.1000.0123456789abcdef.rank_00003": of this user, run and rank.
 std::string path_in_memory(const std::string& memory, std::uint64_t run, int rank);
 /// Whether path_in_memory() may have made the path, for this user.
@@ -103,21 +83,10 @@ void clear_flight_place(const std::string& place, std::string_view option);
 /// Removes the flight file of a run that has ended, with the link to it; leaves anything else that
 /// is there. False if no file can be opened there.
 bool remove_ended_flight(const std::string& place);
-/// Which links to the memory of other hosts go with what ended runs have left: a file there cannot
-/// be removed from here, and its own host could not find it.
-enum class LinksElsewhere : std::uint8_t { stay, go };
-/// Removes what an ended run has left in its folder, and the folder once it is empty.
-void remove_ended_run(const std::string& run_folder, LinksElsewhere links);
-/// The same for all runs that were begun before the one whose file is at `place`.
-void remove_runs_beside(const std::string& place, LinksElsewhere links);
 
-/// Removes the flight files of a name that this process has open in the folders of runs in
-/// `folder`, or begins to write, with the links to them; leaves anything else that is there.
-void remove_own_flights(const std::string& folder, const std::string& name);
-
-/// Removes the folder of a run if no flight files are in it, and then the one that it is in if that
-/// is empty.
-void remove_empty_run(const std::string& run_folder);
+/// Removes the flight file that this process has open at `place`, or begins to write, with the link
+/// to it; leaves anything else that is there. Returns whether it was there.
+bool remove_own_flight(const std::string& place);
 
 /// The path of a copy on its way to `place`.
 inline std::string part_of(const std::string& place) { return place + ".part"; }

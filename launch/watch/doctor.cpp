@@ -26,6 +26,7 @@
 #include "launch/flight/flight_folder.h"
 #include "launch/flight/flight_place.h"
 #include "launch/flight/flight_reader.h"
+#include "launch/flight/run_folders.h"
 #include "launch/process/open_files.h"
 #include "launch/watch/judgement.h"
 #include "launch/watch/last_words.h"

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "launch/flight/flight_place.h"
+#include "launch/flight/run_folders.h"
 #include "launch/process/exit_status.h"
 #include "launch/telemetry/output.h"
 

@@ -12,6 +12,7 @@
 
 #include "launch/flight/flight_file.h"
 #include "launch/flight/flight_folder.h"
+#include "launch/flight/run_folders.h"
 #include "launch/watch/doctor.h"
 #include "tests/errors.h"
 #include "tests/launch/doctor_flights.h"

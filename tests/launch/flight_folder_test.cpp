@@ -14,6 +14,7 @@
 #include "collectives/backends.h"
 #include "launch/flight/flight_file.h"
 #include "launch/flight/flight_place.h"
+#include "launch/flight/run_folders.h"
 #include "launch/watch/doctor.h"
 #include "tests/errors.h"
 #include "tests/launch/config_with.h"

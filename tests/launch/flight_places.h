@@ -15,6 +15,7 @@
 #include "collectives/backends.h"
 #include "launch/flight/flight_folder.h"
 #include "launch/flight/flight_place.h"
+#include "launch/flight/run_folders.h"
 #include "tests/launch/rank_threads.h"
 #include "tests/scratch.h"
 
