@@ -229,6 +229,15 @@ std::optional<FlightCopy> FlightFile::copy() const {
 }
 
 void FlightFile::end_and_remove() noexcept {
+  if (removes_earlier_ && has_started_) {
+    const bool is_first = header_->rank == 0;
+    failure_of(
+        [&] { remove_runs_beside(place_, is_first ? LinksElsewhere::go : LinksElsewhere::stay); });
+  }
+  withdraw();
+}
+
+void FlightFile::withdraw() noexcept {
   end();
   struct stat mine {};
   struct stat there {};
@@ -244,10 +253,6 @@ void FlightFile::end_and_remove() noexcept {
       ::unlink(place_.c_str());
     } else if (!is_there) {
       return;
-    }
-    if (removes_earlier_ && has_started_) {
-      const bool is_first = header_->rank == 0;
-      remove_runs_beside(place_, is_first ? LinksElsewhere::go : LinksElsewhere::stay);
     }
     remove_empty_run(std::filesystem::path(place_).parent_path().string());
   });

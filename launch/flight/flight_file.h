@@ -74,7 +74,11 @@ class FlightFile {
   void mean_step(double seconds);
   /// The rank has ended in good order.
   void end() noexcept;
+  /// Whether the first step has begun.
+  bool has_come_to_a_step() const { return has_stepped_; }
   /// end(), and removes the file, the link to it and, once they are empty, its place's folders.
+  void withdraw() noexcept;
+  /// The same of a run that has ended well.
   void end_and_remove() noexcept;
 
   static constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};

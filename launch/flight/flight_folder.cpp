@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
 #include <random>
@@ -43,19 +44,22 @@ struct Drawn {
   std::uint64_t run;  ///< a number that two runs hardly share
 };
 
-/// The first rank's, on every rank: behind any run in the folder. Collective.
+/// The same on every rank, of a time behind any run in a host's folder. Collective.
 Drawn draw_run(const FlightFolder& folder, Communicator& ranks, Device& device) {
   std::random_device random;
-  std::int64_t time = time_of_day();
-  if (const auto runs = run_folders(folder.path); ranks.rank() == 0 && !runs.empty()) {
+  const bool is_first = ranks.rank() == 0;
+  // Of all ranks the most: 0 on all but one is that one's.
+  std::array<std::int64_t, 3> drawn{is_first ? time_of_day() : 0, is_first ? random() : 0,
+                                    is_first ? random() : 0};
+  if (const auto runs = run_folders(folder.path); ranks.local_rank() == 0 && !runs.empty()) {
     constexpr std::int64_t kMicrosecond = 1'000;  // names have no shorter times
     const std::string newest = fs::path(runs.front()).filename().string();
-    time = std::max(time, time_of_run_folder(newest) + kMicrosecond);
+    drawn[0] = std::max(drawn[0], time_of_run_folder(newest) + kMicrosecond);
   }
-  std::array<std::int64_t, 2> drawn{
-      time, static_cast<std::int64_t>(std::uint64_t{random()} << 32 | random())};
-  host_broadcast(ranks, device, View::of(std::span<std::int64_t>(drawn)), 0, {folder.option, {}});
-  return {drawn[0], static_cast<std::uint64_t>(drawn[1])};
+  host_all_reduce(ranks, device, View::of(std::span<std::int64_t>(drawn)), ReduceOp::max,
+                  {folder.option, {}});
+  return {drawn[0],
+          static_cast<std::uint64_t>(drawn[1]) << 32 | static_cast<std::uint64_t>(drawn[2])};
 }
 
 /// Flight files of ended runs stay in memory for so long, for zero_doctor.
@@ -124,10 +128,14 @@ FlightFile create_in_memory(const FlightMemory& memory, const std::string& place
 /// Makes the run's own folder and the one that it is in.
 void make_folders(const std::string& of_run, const FlightFolder& folder) {
   std::error_code error;
-  fs::create_directories(folder.path, error);
-  ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
-             folder.option, folder.path, error.message(), folder.without);
-  const bool is_new = fs::create_directory(of_run, error);
+  bool is_new = false;
+  for (int tries = 0; tries < 3; ++tries) {  // another run's end may remove the empty outer one
+    fs::create_directories(folder.path, error);
+    ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
+               folder.option, folder.path, error.message(), folder.without);
+    is_new = fs::create_directory(of_run, error);
+    if (error != std::errc::no_such_file_or_directory) break;
+  }
   ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
              folder.option, of_run, error.message(), folder.without);
   // Whoever may clear the folder may clear that one.
@@ -138,26 +146,34 @@ void make_folders(const std::string& of_run, const FlightFolder& folder) {
 /// start at once, one or both are refused.
 void check_other_runs(const FlightFolder& folder, const std::string& of_run) {
   for (const std::string& other : run_folders(folder.path)) {
-    if (other == of_run) continue;
+    if (fs::path(other).filename() == fs::path(of_run).filename()) continue;
     for (const std::string& place : flight_files_in(other)) {
       if (use_of_flight(place) == FlightUse::goes_on) check_flight_place(place, folder.option);
     }
   }
 }
 
-/// Of runs that did not come to a step, the last one's files stay, beside those of a run that did.
+/// Of earlier runs that did not come to a step, the last one's files stay, beside those of a run
+/// that did; what a start has left that was killed before it had files goes.
 void remove_old_starts(const std::string& folder, const std::string& of_run) {
   int starts = 0;
   for (const std::string& other : run_folders(folder)) {
-    if (other >= of_run || has_come_to_a_step(other)) continue;
-    if (++starts > 1) remove_ended_run(other, LinksElsewhere::stay);
+    if (fs::path(other).filename() >= fs::path(of_run).filename()) continue;
+    const std::vector<std::string> files = flight_files_in(other);
+    const bool tells = std::ranges::any_of(files, std::not_fn(is_half_made));
+    if (tells && (has_come_to_a_step(other) || ++starts == 1)) continue;
+    remove_ended_run(other, LinksElsewhere::stay);
   }
 }
 
 /// Puts the copy in its place. Returns whether it is there, or not needed.
 bool put(const FlightCopy& copy) {
   const auto link = FlightLink::read(copy.place);
-  if (!link || link->path != copy.of) return true;
+  std::error_code error;
+  const bool is_gone = !link && !fs::exists(fs::symlink_status(copy.place, error));
+  if (!is_gone && (!link || link->path != copy.of)) return true;
+  // A run of another host that ended well, and knew nothing of this one, may have removed the link.
+  if (is_gone) fs::create_directories(fs::path(copy.place).parent_path(), error);
   const std::string part = part_of(copy.place);
   const Descriptor file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (file.get() < 0) return false;  // another rank may be writing it
@@ -226,11 +242,13 @@ FlightFile create_flight_file(const FlightFolder& folder, Communicator& ranks, D
       file->remove_earlier_runs();
     });
   } catch (...) {  // another rank has none: nothing has begun that a file could tell of
-    if (file) file->end_and_remove();
+    if (file) file->withdraw();
     if (!of_run.empty()) remove_empty_run(of_run);
     throw;
   }
-  if (is_first && !of_run.empty()) remove_old_starts(folder.path, of_run);
+  if (is_first && !of_run.empty()) {
+    failure_of([&] { remove_old_starts(folder.path, of_run); });  // what stays hurts nobody
+  }
   return std::move(*file);
 }
 

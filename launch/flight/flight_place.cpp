@@ -101,11 +101,18 @@ std::string run_text(std::uint64_t run) { return fmt::format("{:016x}", run); }
 
 std::string prefix_in_memory() { return fmt::format("{}{}.", kNameInMemory, ::geteuid()); }
 
-/// Removes the file if it is a flight file, or half made, that nobody writes.
+/// Whether the file begins as a link and is none: its host lost its power while it was written.
+bool is_torn_link(const Descriptor& file) {
+  const std::string begin = begin_of(file, kLinkBegin.size());
+  return !begin.empty() && kLinkBegin.starts_with(begin);
+}
+
+/// Removes the file if it is a flight file, or one that was not written to its end, that nobody
+/// writes.
 void remove_if_ended(const std::string& path, const Descriptor& file) {
   constexpr std::time_t kEver = std::numeric_limits<std::time_t>::min();
-  const bool is_one =
-      begin_of(file, kFlightMagic.size()) == kFlightMagic || is_half_made(file, kEver);
+  const bool is_one = begin_of(file, kFlightMagic.size()) == kFlightMagic ||
+                      is_half_made(file, kEver) || is_torn_link(file);
   if (!is_one || is_locked(file.get())) return;
   ::unlink(path.c_str());
 }
@@ -115,19 +122,21 @@ void remove_linked(const FlightLink& link) {
   remove_if_ended(link.path, open_there(link.path, O_RDWR));
 }
 
-/// The header of a flight file; zeros where none is.
-flight::Header header_of(const Descriptor& file) {
-  const std::string begin = begin_of(file, sizeof(flight::Header));
-  flight::Header header{};
-  std::memcpy(&header, begin.data(), begin.size());
-  return header;
-}
-
-/// Whether this process writes the flight file, or somebody begins to: it names no process yet.
-bool may_be_own(const Descriptor& file) {
-  const flight::Header header = header_of(file);
-  const std::string_view bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  return (has_zeros_alone(bytes) || header.process == ::getpid()) && is_locked(file.get());
+/// Whether this process has the file open. Numbers of processes are no evidence: containers have
+/// the same.
+bool is_open_here(const std::string& path) {
+  struct stat asked {};
+  if (::stat(path.c_str(), &asked) != 0) return false;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at("/proc/self/fd", error);
+       !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    struct stat open {};
+    if (::stat(at->path().c_str(), &open) == 0 && open.st_dev == asked.st_dev &&
+        open.st_ino == asked.st_ino) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void check_ended(bool in_use, const std::string& place, std::string_view option) {
@@ -157,7 +166,12 @@ void FlightLink::write(const std::string& place, std::string_view option) const 
   const Descriptor file(::open(place.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   ZERO_CHECK(file.get() >= 0, "{}: cannot create {}: {}; give a folder that you may write to",
              option, place, std::strerror(errno));
-  write_whole(file.get(), fmt::format("{}{}\n", kLinkBegin, json.dump()), option, place);
+  try {
+    write_whole(file.get(), fmt::format("{}{}\n", kLinkBegin, json.dump()), option, place);
+  } catch (...) {
+    ::unlink(place.c_str());
+    throw;
+  }
 }
 
 bool FlightLink::is_here() const { return !boot.empty() && boot == boot_id(); }
@@ -267,7 +281,7 @@ bool remove_ended_flight(const std::string& place) {
 bool remove_own_flight(const std::string& place) {
   const auto link = FlightLink::read(place);
   const std::string path = link ? link->path : place;
-  if ((link && !link->is_here()) || !may_be_own(open_there(path, O_RDONLY))) return false;
+  if ((link && !link->is_here()) || !is_open_here(path)) return false;
   if (!link || is_path_in_memory(path)) ::unlink(path.c_str());
   if (link) ::unlink(place.c_str());
   return true;

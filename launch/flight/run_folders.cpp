@@ -16,7 +16,9 @@
 
 #include "base/descriptor.h"
 #include "base/whole_number.h"
+#include "collectives/agreement.h"
 #include "launch/flight/flight_place.h"
+#include "launch/flight/flight_reader.h"
 
 namespace zero {
 namespace {
@@ -71,11 +73,18 @@ std::vector<std::string> run_folders(const std::string& folder) {
 
 void note_first_step(const std::string& place) {
   const std::string note = (fs::path(place).parent_path() / kStepped).string();
-  const Descriptor file(::open(note.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+  const Descriptor file(::open(
+      note.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
 }
 
 bool has_come_to_a_step(const std::string& run_folder) {
-  return ::access((fs::path(run_folder) / kStepped).c_str(), F_OK) == 0;
+  if (::access((fs::path(run_folder) / kStepped).c_str(), F_OK) == 0) return true;
+  // There was no room for the note.
+  return std::ranges::any_of(flight_files_in(run_folder), [](const std::string& place) {
+    std::int64_t step = -1;
+    failure_of([&] { step = FlightReader(flight_file_at(place)).read().step; });
+    return step >= 0;
+  });
 }
 
 void remove_ended_run(const std::string& run_folder, LinksElsewhere links) {
@@ -90,7 +99,7 @@ void remove_ended_run(const std::string& run_folder, LinksElsewhere links) {
 void remove_runs_beside(const std::string& place, LinksElsewhere links) {
   const fs::path own = fs::path(place).parent_path();
   for (const std::string& run : run_folders(own.parent_path().string())) {
-    if (run < own.string()) remove_ended_run(run, links);
+    if (fs::path(run).filename() < own.filename()) remove_ended_run(run, links);
   }
 }
 

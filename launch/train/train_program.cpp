@@ -205,12 +205,9 @@ class Run {
     return status;
   }
 
-  /// All ranks know of a failure. Before there is a trainer nothing has begun that a flight file
-  /// could tell of, and what one user leaves in a shared folder may keep another out.
+  /// All ranks know of a failure.
   void failed_alike(std::string_view message) noexcept {
-    if (!faults_) return;
-    if (trainer_) return faults_->failed_alike(message);
-    faults_->end_well();
+    if (faults_) faults_->failed_alike(message);
   }
   /// Perhaps only this rank does: returns what it is to tell. Does not return if the failure only
   /// follows from the fault of another, of which the watchdog tells.

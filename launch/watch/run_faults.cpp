@@ -78,7 +78,7 @@ RunFaults::RunFaults(Communicator& ranks, FlightFile file, std::optional<Watchdo
   try {
     begin();
   } catch (const AgreedError&) {  // nothing has begun that the file could tell of
-    file_.end_and_remove();
+    file_.withdraw();
     throw;
   }
 }
@@ -111,6 +111,7 @@ void RunFaults::end_well() noexcept {
 
 void RunFaults::failed_alike(std::string_view message) noexcept {
   if (watchdog_) watchdog_->leave();
+  if (!file_.has_come_to_a_step()) return file_.withdraw();
   file_.end();
   file_.write_last_words(words_of_error(message));
   keep_files();

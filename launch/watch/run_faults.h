@@ -58,7 +58,8 @@ class RunFaults {
   /// The rank ends in good order, and its flight file with it.
   void end_well() noexcept;
   /// The rank ends in good order, by an error that all ranks know of: its flight file stays and
-  /// has the message, for zero_doctor.
+  /// has the message, for zero_doctor. Before the first step nothing has begun that it could tell
+  /// of, and what one user leaves in a shared folder may keep another out: it goes.
   void failed_alike(std::string_view message) noexcept;
   /// This rank fails by an error that it is about to tell of: returns the message as people are to
   /// be told of it (Watchdog::in_full()). Does not return if the watchdog tells of a fault instead,

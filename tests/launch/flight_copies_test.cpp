@@ -106,6 +106,16 @@ TEST_F(FlightCopies, WithoutRoomForACopyTheLinkStays) {
   EXPECT_FALSE(std::filesystem::exists(part_of(place(0))));
 }
 
+// A run of another host ended well, and knew of this one no more than that it was not on its host.
+TEST_F(FlightCopies, AreMadeWhereTheirLinksAreGone) {
+  FlightFile file = create_alone(memory_on());
+  const std::string place = file.place();
+  std::filesystem::remove_all(folder());
+  keep_flight_files(file, nullptr);
+  EXPECT_EQ(FlightReader(place).read().rank, 0);
+  EXPECT_THAT(memory_.names(), IsEmpty());
+}
+
 // A server that does not answer.
 TEST_F(FlightCopies, ACopyThatBlocksDoesNotHoldUpTheEnd) {
   std::atomic<bool> ended{false};

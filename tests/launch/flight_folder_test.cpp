@@ -121,7 +121,7 @@ TEST(FlightFolder, OfRunsAreInOrderWhateverTheClockSays) {
     const FlightFile file = create_flight_file({folder.path()}, *alone, *cpu::open());
     EXPECT_EQ(std::filesystem::path(file.place()).parent_path(), run_folders(folder.path()).at(0));
   }
-  EXPECT_THAT(run_folders(folder.path()), SizeIs(2)) << "the last start's, and an empty one";
+  EXPECT_THAT(run_folders(folder.path()), SizeIs(2)) << "the empty one is gone";
 }
 
 TEST(FlightFolder, InMemoryAloneLeavesNoFile) {

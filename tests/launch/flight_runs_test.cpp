@@ -23,6 +23,7 @@
 #include "launch/flight/flight_reader.h"
 #include "launch/watch/doctor.h"
 #include "launch/watch/process_faults.h"
+#include "launch/watch/run_faults.h"
 #include "tests/errors.h"
 #include "tests/launch/flight_places.h"
 
@@ -249,6 +250,52 @@ TEST_P(FlightRuns, OfSeveralHostsAreKeptAndRemovedOnEach) {
     run(9, true);
     for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(std::filesystem::exists(folder_of(rank)));
     EXPECT_THAT(memory_.names(), IsEmpty());
+  }
+}
+
+// Whatever has ended them, and however the folder is written.
+TEST_P(FlightRuns, ThatWereCutShortAtAnyMomentAreRemoved) {
+  for (const char* const slashes : {"", "/", "//"}) {
+    const std::uint64_t crashed = crash();
+    const std::string torn = earlier_run();
+    write_bytes(torn + "/" + flight_file_name(0), "ZERO flight link\n{\"boot\":3");
+    write_bytes(torn + "/" + flight_file_name(1), "ZERO fli");
+    write_bytes(torn + "/" + flight_file_name(2), "");
+    refuse_start();
+    EXPECT_EQ(number_in(run_folders(folder()).front()), crashed);
+    const auto alone = local::single();
+    FlightFile file =
+        create_flight_file({folder() + slashes}, *alone, *cpu::open(), memory_on(GetParam()));
+    file.phase(1, "forward");
+    EXPECT_THAT(run_folders(folder()), SizeIs(1));
+    file.end_and_remove();
+    EXPECT_FALSE(std::filesystem::exists(folder())) << slashes;
+  }
+}
+
+// On a disk without room for the note of a step.
+TEST_P(FlightRuns, ThatCameToAStepAreKnownByTheirFilesToo) {
+  const std::uint64_t crashed = crash();
+  std::filesystem::remove(run_folders(folder()).front() + "/stepped");
+  kill_start();
+  const std::uint64_t last = kill_start();
+  EXPECT_EQ(number_in(folder()), last);
+  EXPECT_EQ(number_in(run_folders(folder()).back()), crashed);
+  EXPECT_EQ(examine(folder()).earlier, run_folders(folder()).back());
+}
+
+// Its message tells people what to do.
+TEST_P(FlightRuns, ThatAllRanksRefuseBeforeTheirFirstStepReplaceNothing) {
+  const std::uint64_t crashed = crash();
+  const std::uint64_t killed = kill_start();
+  for (int i = 0; i < 2; ++i) {
+    local::run(2, [&](Communicator& ranks) {
+      RunFaults faults(ranks, create(ranks, memory_on(GetParam())), std::nullopt);
+      for (PhaseListener* const each : faults.listeners<PhaseListener>()) each->phase(-1, "load");
+      all_meet(ranks);
+      faults.failed_alike("another model");
+    });
+    expect_runs({{killed, 2}, {crashed, 2}});
   }
 }
 
