@@ -229,10 +229,12 @@ std::optional<FlightCopy> FlightFile::copy() const {
 }
 
 void FlightFile::end_and_remove() noexcept {
+  end();  // a server may hold up what follows
   if (removes_earlier_ && has_started_) {
-    const bool is_first = header_->rank == 0;
-    failure_of(
-        [&] { remove_runs_beside(place_, is_first ? LinksElsewhere::go : LinksElsewhere::stay); });
+    failure_of([this] {
+      const files::DiskCall counted;
+      remove_runs_beside(place_, header_->rank == 0 ? LinksElsewhere::go : LinksElsewhere::stay);
+    });
   }
   withdraw();
 }

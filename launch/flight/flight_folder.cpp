@@ -40,11 +40,11 @@ namespace fs = std::filesystem;
 
 /// What ranks of a run agree on.
 struct Drawn {
-  std::int64_t time;  ///< of the first rank's host
+  std::int64_t time;  ///< of the first rank's host, or behind the last run in a host's folder
   std::uint64_t run;  ///< a number that two runs hardly share
 };
 
-/// The same on every rank, of a time behind any run in a host's folder. Collective.
+/// The same on every rank. Collective.
 Drawn draw_run(const FlightFolder& folder, Communicator& ranks, Device& device) {
   std::random_device random;
   const bool is_first = ranks.rank() == 0;
@@ -129,15 +129,17 @@ FlightFile create_in_memory(const FlightMemory& memory, const std::string& place
 void make_folders(const std::string& of_run, const FlightFolder& folder) {
   std::error_code error;
   bool is_new = false;
+  const auto check = [&](const std::string& made) {
+    ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
+               folder.option, made, error.message(), folder.without);
+  };
   for (int tries = 0; tries < 3; ++tries) {  // another run's end may remove the empty outer one
     fs::create_directories(folder.path, error);
-    ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
-               folder.option, folder.path, error.message(), folder.without);
+    check(folder.path);
     is_new = fs::create_directory(of_run, error);
     if (error != std::errc::no_such_file_or_directory) break;
   }
-  ZERO_CHECK(!error, "{}: cannot create the folder {}: {}; give one that you may write to{}",
-             folder.option, of_run, error.message(), folder.without);
+  check(of_run);
   // Whoever may clear the folder may clear that one.
   if (is_new) fs::permissions(of_run, fs::status(folder.path, error).permissions(), error);
 }

@@ -30,7 +30,6 @@ namespace {
 
 constexpr std::string_view kLinkBegin = "ZERO flight link\n";
 constexpr std::string_view kNameInMemory = "zero_flight.";
-constexpr std::string_view kRankInMemory = ".rank_";
 constexpr std::string_view kFlightNameBegin = "rank_";
 constexpr std::string_view kFlightNameEnd = ".flight";
 constexpr std::size_t kLongestLink = 8192;
@@ -68,17 +67,22 @@ bool is_half_made(const Descriptor& file, std::time_t since) {
   return has_size && is_read && has_zeros_alone(begin) && status.st_mtime >= since;
 }
 
-/// Whether another open file holds the lock of the one at `path`. Where there are no locks: whether
-/// a rank may be about to make the file.
+/// Whether another open file holds the lock of this one. Where there are no locks: whether a rank
+/// may be about to make the file.
+bool is_in_use(const Descriptor& file) {
+  constexpr std::time_t kSecondsToMake = 10;
+  const LockState state = lock_state(file.get());
+  return state == LockState::held ||
+         (state == LockState::unknown && is_half_made(file, std::time(nullptr) - kSecondsToMake));
+}
+
+/// The same of the file at `path`.
 bool is_in_use(const std::string& path) {
   const Descriptor old = open_there(path, O_RDONLY);
   // The number may be that of another process by now, which has anything open.
   if (path.starts_with("/proc/") && begin_of(old, kFlightMagic.size()) != kFlightMagic)
     return false;
-  constexpr std::time_t kSecondsToMake = 10;
-  const LockState state = lock_state(old.get());
-  return state == LockState::held ||
-         (state == LockState::unknown && is_half_made(old, std::time(nullptr) - kSecondsToMake));
+  return is_in_use(old);
 }
 
 /// Whether a run of this host writes the file that the link leads to. Opens nothing that a run
@@ -97,8 +101,6 @@ bool is_barred(const FlightLink& link) {
   return file.get() < 0 && (errno == EACCES || errno == EPERM);
 }
 
-std::string run_text(std::uint64_t run) { return fmt::format("{:016x}", run); }
-
 std::string prefix_in_memory() { return fmt::format("{}{}.", kNameInMemory, ::geteuid()); }
 
 /// Whether the file begins as a link and is none: its host lost its power while it was written.
@@ -113,8 +115,7 @@ void remove_if_ended(const std::string& path, const Descriptor& file) {
   constexpr std::time_t kEver = std::numeric_limits<std::time_t>::min();
   const bool is_one = begin_of(file, kFlightMagic.size()) == kFlightMagic ||
                       is_half_made(file, kEver) || is_torn_link(file);
-  if (!is_one || is_locked(file.get())) return;
-  ::unlink(path.c_str());
+  if (is_one && !is_in_use(file)) ::unlink(path.c_str());
 }
 
 void remove_linked(const FlightLink& link) {
@@ -236,8 +237,7 @@ bool is_half_made(const std::string& path) {
 }
 
 std::string path_in_memory(const std::string& memory, std::uint64_t run, int rank) {
-  return fmt::format("{}/{}{}{}{:05}", memory, prefix_in_memory(), run_text(run), kRankInMemory,
-                     rank);
+  return fmt::format("{}/{}{:016x}.rank_{:05}", memory, prefix_in_memory(), run, rank);
 }
 
 bool is_path_in_memory(const std::string& path) {

@@ -91,7 +91,7 @@ void remove_ended_run(const std::string& run_folder, LinksElsewhere links) {
   for (const std::string& place : flight_files_in(run_folder)) {
     const auto link = FlightLink::read(place);
     if (links == LinksElsewhere::stay && link && !link->is_here()) continue;
-    if (use_of_flight(place) != FlightUse::goes_on) remove_ended_flight(place);
+    remove_ended_flight(place);
   }
   remove_empty_run(run_folder);
 }

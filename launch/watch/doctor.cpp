@@ -52,10 +52,11 @@ FoundFiles find_in(const std::string& folder) {
     if (files.empty()) continue;
     if (found.files.empty()) {
       found = {.folder = run, .files = std::move(files)};
-    } else if (found.earlier.empty() || has_come_to_a_step(run)) {
-      found.earlier = run;
-      if (has_come_to_a_step(run)) break;
+      continue;
     }
+    const bool has_stepped = has_come_to_a_step(run);
+    if (has_stepped || found.earlier.empty()) found.earlier = run;
+    if (has_stepped) break;
   }
   if (found.files.empty()) found.files = flight_files_in(folder);
   return found;

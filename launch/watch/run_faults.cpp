@@ -63,7 +63,7 @@ RunFaults::RunFaults(Communicator& ranks, FlightFile file, std::optional<Watchdo
     if (!warning_.empty() && !warning.empty()) warning_ += "; ";
     warning_ += warning;
   };
-  const auto begin = [&] {
+  try {
     add(flight_warning(file_, ranks, *cpu::open()));
     if (!watchdog || ranks.size() == 1) return;
     watchdog_ = std::make_unique<Watchdog>(ranks, *cpu::open(), file_, std::move(*watchdog));
@@ -74,9 +74,6 @@ RunFaults::RunFaults(Communicator& ranks, FlightFile file, std::optional<Watchdo
     if (ranks.rank() == 0) add(watchdog_->warning());
     watchdog_->know_thread("host thread", ::gettid());
     watchdog_->watch();
-  };
-  try {
-    begin();
   } catch (const AgreedError&) {  // nothing has begun that the file could tell of
     file_.withdraw();
     throw;
